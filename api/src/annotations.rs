@@ -145,8 +145,8 @@ pub mod cron {
     pub const POLL_FROM: &str = "cdi.kubevirt.io/pollFrom";
     /// Set by the user: digest to import even if a newer image exists, such as one to roll back to.
     pub const PINNED_DIGEST: &str = "cdi.kubevirt.io/storage.import.pinnedDigest";
-    /// Set by the user: URL of a file of checksums (such as SHA256SUMS) that tells whether an image of a web server or
-    /// an object store is a new one.
+    /// Set by the user: URL of a file of checksums (such as SHA256SUMS) that determines whether an image of a web
+    /// server or an object store is new.
     pub const CHECKSUMS_URL: &str = "cdi.kubevirt.io/storage.import.checksumsUrl";
 }
 

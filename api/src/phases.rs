@@ -6,24 +6,24 @@ use std::str::FromStr;
 /// `status.phase` of a DataVolume. [`Phase::Unset`] is the empty text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Nobody has looked at it, or no claim can be made of it.
+    /// Not reconciled yet, or it describes no valid PVC.
     #[default]
     Unset,
     /// The PVC is not bound, or there is no capacity for it.
     Pending,
-    /// The claim is bound, and no worker has begun.
+    /// The PVC is bound, and no worker has started.
     PvcBound,
-    /// A worker is going to import.
+    /// An import is scheduled.
     ImportScheduled,
     /// A worker imports.
     ImportInProgress,
-    /// A clone is going to be made.
+    /// A clone is scheduled.
     CloneScheduled,
     /// A worker copies.
     CloneInProgress,
     /// A snapshot of the source is being taken.
     SnapshotForSmartCloneInProgress,
-    /// A volume is being made of a snapshot.
+    /// A volume is being restored from a snapshot.
     CloneFromSnapshotSourceInProgress,
     /// No longer used.
     SmartClonePvcInProgress,
@@ -33,23 +33,23 @@ pub enum Phase {
     ExpansionInProgress,
     /// No longer used.
     NamespaceTransferInProgress,
-    /// The clone is being bound and grown.
+    /// The clone is being bound and expanded.
     PrepClaimInProgress,
-    /// The volume goes from the helper claim to the DataVolume's.
+    /// The volume is being rebound from the intermediate PVC to the DataVolume's.
     RebindInProgress,
-    /// An upload server is going to start.
+    /// An upload server is scheduled.
     UploadScheduled,
-    /// The upload server takes requests.
+    /// The upload server accepts requests.
     UploadReady,
-    /// The claim itself waits for a consumer.
+    /// The PVC itself waits for a consumer.
     WaitForFirstConsumer,
-    /// The claim waits for a consumer, and is filled before it sees it.
+    /// The PVC waits for a consumer, and is populated before it is bound.
     PendingPopulation,
-    /// Done.
+    /// The PVC is populated and may be used.
     Succeeded,
-    /// The claim is lost, or the source is not what it should be.
+    /// The PVC is lost, or the content is not as expected.
     Failed,
-    /// The claim is in a phase that nobody knows.
+    /// The PVC has an unknown phase.
     Unknown,
     /// Between two stages of an import.
     Paused,
@@ -176,12 +176,12 @@ phases! {
     Pending = "Pending",
     /// It has a volume.
     Bound = "Bound",
-    /// Its volume is gone, or is another claim's.
+    /// Its volume does not exist, or is bound to another PVC.
     Lost = "Lost",
 }
 
 phases! {
-    /// `status.phase` of a pod, and what the controllers note of a worker on its claim.
+    /// `status.phase` of a pod, and the phase of a worker that the controllers record on its PVC.
     PodPhase:
     /// A container has not started.
     Pending = "Pending",

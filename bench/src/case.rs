@@ -42,7 +42,7 @@ pub enum Case {
     Registry,
 }
 
-/// What is around the disk or the qcow2.
+/// The compression of the disk or the qcow2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// Nothing.
@@ -94,7 +94,7 @@ impl Case {
         }
     }
 
-    /// What has to be undone before qemu-img can read it.
+    /// The compression that has to be undone before qemu-img can read it.
     pub fn compression(self) -> Compression {
         match self {
             Self::Raw | Self::Qcow2 | Self::Qcow2Zlib | Self::Qcow2Zstd => Compression::None,
@@ -140,7 +140,7 @@ impl Case {
     /// Makes the file unless it is there, and brings it into the page cache.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn prepare(self, folder: &Path) -> Result<PathBuf> {
         let path = folder.join(self.file());
         if !path.is_file() {

@@ -1,5 +1,5 @@
-//! `bench clone`: a disk goes from one volume to another, by a cloner and an upload server with TLS in between, each in a pod
-//! of its own, against tools that copy locally.
+//! `bench clone`: a disk is copied from one volume to another, by a cloner and an upload server with TLS in between,
+//! each in a pod of its own, against tools that copy locally.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub struct Options {
     common: Common,
 }
 
-/// A way to copy a disk.
+/// A method to copy a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Contender {
     /// Our cloner and our upload server.
@@ -93,7 +93,7 @@ pub fn run(options: &Options) -> Result<()> {
         },
         reference: options.reference.as_deref().and_then(upstream_folder),
     };
-    // What compressors make of it, holes and all: the one that we use, and one that takes more time.
+    // The compressed size, holes included: by the compressor that we use, and by a slower one.
     let packed_by = |tool: &str| -> Result<u64> {
         let command = format!("{tool} -1 --stdout '{}' | wc --bytes", bench.disk.display());
         shell::output("bash", &["-c", &command])?.parse().context("no number")
@@ -213,7 +213,7 @@ impl Bench<'_> {
         let may = |contender: &Contender| match contender {
             Contender::Cdi | Contender::NbdCopy => true,
             Contender::Upstream => self.reference.is_some(),
-            // It would replace a device by a file, or leave there what was there.
+            // It would replace a device by a file, or keep the old content.
             Contender::Cp => to == Kind::File,
         };
         let mut contenders: Vec<_> = self.options.contenders.iter().copied().filter(may).collect();
@@ -326,7 +326,7 @@ impl Bench<'_> {
             .with("HOME", "/tmp")
     }
 
-    /// What the script of its image makes of the environment.
+    /// The arguments that the script of its image derives from the environment.
     fn upstream_arguments(&self, from: Kind) -> Result<Vec<String>> {
         let (content, bytes, place) = match from {
             Kind::Loop => ("blockdevice-clone", self.size, "/dev/cdi-block-volume"),

@@ -16,7 +16,7 @@ pub struct Common {
     /// A run that takes longer is ended: qemu-img's http driver hangs at times.
     #[arg(long, default_value_t = 240)]
     pub limit_seconds: u64,
-    /// Where inputs are kept and targets lie: on a disk, outside the tree.
+    /// The directory of inputs and targets: on a disk, outside the tree.
     #[arg(long, env = "CDI_CACHE")]
     pub cache: PathBuf,
     /// A word for the names of the result files.

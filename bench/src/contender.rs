@@ -11,7 +11,7 @@ use crate::target::Kind;
 pub enum Contender {
     /// This project.
     Cdi,
-    /// This project again, with the same object from a plain web server: what is special about S3 is the difference.
+    /// This project again, with the same object from a plain web server: the difference is the cost of S3.
     CdiHttp,
     /// This project from the local file: like against like, where the others have it local.
     CdiLocal,
@@ -34,7 +34,7 @@ pub enum Contender {
     NbdCopy,
 }
 
-/// What a command takes.
+/// The arguments of a command.
 pub struct RunPaths {
     /// The image on the web server.
     pub url: String,
@@ -44,7 +44,7 @@ pub struct RunPaths {
     pub registry: String,
     /// The same image as a file.
     pub file: PathBuf,
-    /// Where the disk goes.
+    /// The target of the disk.
     pub target: PathBuf,
     /// Which kind of target that is.
     pub kind: Kind,

@@ -28,7 +28,7 @@ impl Size {
 /// The folder of the disk and its images, with `disk.raw` in it.
 ///
 /// # Errors
-/// When it has to be made and cannot.
+/// When it has to be created and cannot.
 pub fn folder(size: Size, cache: &Path) -> Result<PathBuf> {
     let folder = cache.join("bench").join(size.name());
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;

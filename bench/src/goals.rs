@@ -1,4 +1,4 @@
-//! What the first release set out to reach, and whether it did.
+//! The goals of the first release, and whether they were reached.
 
 use crate::case::Case;
 use crate::contender::Contender;

@@ -30,7 +30,7 @@ pub struct Options {
     /// Only these targets.
     #[arg(long = "target", value_enum, value_delimiter = ',', default_values_t = [Kind::File, Kind::Loop])]
     targets: Vec<Kind>,
-    /// Run everybody within these limits, as in a pod: CORES,MEMORY.
+    /// Run all contenders within these limits, as in a pod: CORES,MEMORY.
     #[arg(long, value_name = "0.75,600M")]
     cgroup: Option<Limits>,
     /// Upstream CDI's importer, built elsewhere.
@@ -109,7 +109,7 @@ impl Bench<'_> {
         }
     }
 
-    /// One image and one target: everybody in turns, and each turn begins with another.
+    /// One image and one target: all contenders in each round, and each round begins with another.
     fn compare(&self, case: Case, kind: Kind, facts: &Facts, runs: &mut Vec<Run>) -> Result<()> {
         let mut contenders: Vec<_> = self
             .options

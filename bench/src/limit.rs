@@ -50,7 +50,7 @@ const PERIOD_US: u64 = 100_000;
 
 impl Group {
     /// # Errors
-    /// When the operating system does not let us: it takes root.
+    /// When the operating system refuses it: root is required.
     pub fn new(limits: Limits) -> Result<Self> {
         let base = Path::new("/sys/fs/cgroup");
         let name = format!("cdi-bench-{}", process::id());
@@ -77,7 +77,7 @@ impl Group {
         Ok(made)
     }
 
-    /// Shell words that put the shell into the group, before it turns into what is measured.
+    /// Shell words that put the shell into the group, before it executes the measured program.
     pub fn enter(&self) -> String {
         let into = |folder: &PathBuf| format!("echo $$ > {}/cgroup.procs; ", folder.display());
         self.folders.iter().map(into).collect()

@@ -23,9 +23,9 @@ pub struct Run {
     pub case: Case,
     pub kind: Kind,
     pub contender: Contender,
-    /// Which turn, from 0.
+    /// Which round, from 0.
     pub round: u32,
-    /// What it cost, if it ended well.
+    /// Its cost, if it succeeded.
     pub cost: Option<Cost>,
     /// `done`, or what went wrong.
     pub outcome: String,
@@ -171,8 +171,8 @@ struct Row {
 }
 
 impl Row {
-    /// `None` when no run ended well.
-    fn of(runs: &[Run], case: Case, kind: Kind, contender: Contender) -> Option<Self> {
+    /// `None` when no run succeeded.
+    fn summarize(runs: &[Run], case: Case, kind: Kind, contender: Contender) -> Option<Self> {
         let same = |run: &&Run| run.case == case && run.kind == kind && run.contender == contender;
         let runs: Vec<_> = runs.iter().filter(same).filter(|run| run.cost.is_some()).collect();
         let cost = |figure: fn(&Cost) -> f64| {
@@ -232,7 +232,7 @@ pub fn markdown(facts: &Facts, runs: &[Run], limited: bool) -> String {
         let rows: Vec<Row> = Case::ALL
             .into_iter()
             .flat_map(|case| Contender::ALL.map(|contender| (case, contender)))
-            .filter_map(|(case, contender)| Row::of(runs, case, kind, contender))
+            .filter_map(|(case, contender)| Row::summarize(runs, case, kind, contender))
             .collect();
         if !rows.is_empty() {
             line(&mut text, format_args!("\n## To a {}\n", kind.name()));
@@ -284,8 +284,8 @@ fn verdicts(text: &mut String, facts: &Facts, runs: &[Run], limited: bool) {
     let mut table = String::new();
     for case in Case::ALL {
         for kind in [Kind::File, Kind::Loop] {
-            if let Some(ours) = Row::of(runs, case, kind, Contender::Cdi) {
-                let row = |contender| Row::of(runs, case, kind, contender);
+            if let Some(ours) = Row::summarize(runs, case, kind, Contender::Cdi) {
+                let row = |contender| Row::summarize(runs, case, kind, contender);
                 let reference = row(Contender::Upstream).or_else(|| row(Contender::ScratchChain));
                 let goal = goals::goal(case, limited);
                 let tool = goal.tool.and_then(|(contender, _)| row(contender));

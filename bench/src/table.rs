@@ -18,9 +18,9 @@ pub struct Run {
     pub case: String,
     pub target: String,
     pub program: String,
-    /// Which turn, from 0.
+    /// Which round, from 0.
     pub round: u32,
-    /// What it cost, or what went wrong.
+    /// Its cost, or its error.
     pub outcome: Result<Cost, String>,
 }
 
@@ -77,8 +77,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// `None` when no run ended well.
-    fn of(runs: &[&Run]) -> Option<Self> {
+    /// `None` when no run succeeded.
+    fn summarize(runs: &[&Run]) -> Option<Self> {
         let costs: Vec<&Cost> = runs.iter().filter_map(|run| run.outcome.as_ref().ok()).collect();
         let (first, cost) = (runs.first()?, costs.first()?);
         let walls = sorted(costs.iter().map(|cost| cost.wall.as_secs_f64()));
@@ -129,7 +129,8 @@ pub fn rows(runs: &[Run]) -> Vec<Row> {
             keys.push(key(run));
         }
     }
-    let of = |wanted| Row::of(&runs.iter().filter(|run| key(run) == wanted).collect::<Vec<_>>());
+    let of =
+        |wanted| Row::summarize(&runs.iter().filter(|run| key(run) == wanted).collect::<Vec<_>>());
     let mut rows: Vec<Row> = keys.into_iter().filter_map(of).collect();
     // Another one is first in each round.
     rows.sort_by(|a, b| (&a.target, &a.case).cmp(&(&b.target, &b.case)));
@@ -182,7 +183,7 @@ pub fn at_least(found: Option<f64>, wanted: f64) -> String {
     found.map_or("–".to_owned(), |found| format!("{}{found:.2} (≥ {wanted:.1})", mark(found)))
 }
 
-/// The same for what has to stay below.
+/// The same for values that have to stay below.
 pub fn at_most(found: Option<f64>, wanted: f64) -> String {
     let mark = |found| if found <= wanted { "" } else { "✗ " };
     found.map_or("–".to_owned(), |found| format!("{}{found:.2} (≤ {wanted})", mark(found)))

@@ -41,7 +41,7 @@ impl Target {
     /// Creates the target, for disks of `size` bytes.
     ///
     /// # Errors
-    /// When it cannot be made: a loop device takes root.
+    /// When it cannot be created: a loop device requires root.
     pub fn new(kind: Kind, work: &Path, size: u64) -> Result<Self> {
         match kind {
             Kind::File => {
@@ -68,7 +68,7 @@ impl Target {
         self.kind
     }
 
-    /// Forgets the last run, and lets the file system settle.
+    /// Removes the disk of the last run, and syncs the file system.
     ///
     /// # Errors
     /// Of the operating system.
@@ -84,13 +84,13 @@ impl Target {
         Ok(())
     }
 
-    /// Bytes that the disk takes on the storage.
+    /// Bytes that the disk occupies on the storage.
     ///
     /// # Errors
-    /// When it cannot be looked at.
+    /// When its metadata cannot be read.
     pub fn allocated_bytes(&self) -> Result<u64> {
         let found = fs::metadata(&self.storage)
-            .with_context(|| format!("cannot look at {}", self.storage.display()))?;
+            .with_context(|| format!("cannot read the metadata of {}", self.storage.display()))?;
         Ok(found.blocks() * 512)
     }
 
@@ -151,7 +151,7 @@ fn fill(file: &mut File, buffer: &mut [u8]) -> Result<usize> {
 }
 
 /// # Errors
-/// When it is there and stays.
+/// When it exists and cannot be removed.
 pub fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! Where targets and scratch files lie, and where results are kept.
+//! The directories of targets, scratch files and results.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,10 +11,10 @@ use anyhow::{Context, Result};
 pub struct WorkFolder(PathBuf);
 
 impl WorkFolder {
-    /// Makes it below `cache`.
+    /// Creates it below `cache`.
     ///
     /// # Errors
-    /// When it cannot be made, or what others have left cannot be removed.
+    /// When it cannot be created, or files of earlier runs cannot be removed.
     pub fn new(cache: &Path) -> Result<Self> {
         let bench = cache.join("bench");
         remove_abandoned(&bench)?;
@@ -39,7 +39,7 @@ impl WorkFolder {
     }
 }
 
-/// What benchmarks that were killed left behind: they can be gigabytes.
+/// Removes the files of benchmarks that were killed, which can be gigabytes.
 fn remove_abandoned(bench: &Path) -> Result<()> {
     for entry in fs::read_dir(bench).with_context(|| format!("cannot read {}", bench.display()))? {
         let path = entry.context("cannot read a folder")?.path();
@@ -61,10 +61,10 @@ impl Drop for WorkFolder {
     }
 }
 
-/// Removes what is in a folder.
+/// Removes the content of a directory.
 ///
 /// # Errors
-/// When something stays.
+/// When something remains.
 pub fn empty(folder: &Path) -> Result<()> {
     for entry in
         fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?

@@ -49,7 +49,7 @@ impl Controller {
 fn wait_for(path: &Path) {
     let start = Instant::now();
     while !path.exists() {
-        assert!(start.elapsed() < LIMIT, "{} is not made", path.display());
+        assert!(start.elapsed() < LIMIT, "{} is not created", path.display());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -60,7 +60,7 @@ fn the_controller_works_in_its_sandbox() {
     let running = Running::start(&mut controller.command);
     wait_for(&controller.ready());
     let finished = end_sandboxed(running);
-    assert!(!controller.ready().exists(), "the file that says that it is up is still there");
+    assert!(!controller.ready().exists(), "the readiness file still exists");
     assert!(finished.stderr.contains("TCP connections to any port"), "{}", finished.stderr);
 }
 

@@ -381,24 +381,16 @@ mod tests {
 
     #[test]
     fn invalid_value_is_explained() {
-        let complaint = |args: &[&str]| Cli::try_parse_from(args).unwrap_err().to_string();
-        let text = complaint(&["cdi", "import", "a", "--to", "b", "--checksum", "md5:12"]);
+        let error_of = |args: &[&str]| Cli::try_parse_from(args).unwrap_err().to_string();
+        let text = error_of(&["cdi", "import", "a", "--to", "b", "--checksum", "md5:12"]);
         assert!(
             text.contains("invalid md5 hash length: expected 32 hex characters, got 2"),
             "{text}"
         );
-        let text = complaint(&[
-            "cdi",
-            "apply",
-            "-f",
-            "a",
-            "--volumes",
-            "b",
-            "--filesystem-overhead",
-            "5%",
-        ]);
+        let text =
+            error_of(&["cdi", "apply", "-f", "a", "--volumes", "b", "--filesystem-overhead", "5%"]);
         assert!(text.contains("a fraction from 0 to 1"), "{text}");
-        let text = complaint(&["cdi", "import", "a", "--to", "b", "--size", "10GB"]);
+        let text = error_of(&["cdi", "import", "a", "--to", "b", "--size", "10GB"]);
         assert!(text.contains("its suffix has to be one of"), "{text}");
     }
 

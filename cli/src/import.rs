@@ -134,7 +134,7 @@ fn kind(report: &Report) -> String {
 /// The journal of a file is next to it. The journal of a device is in the user's state directory, under the
 /// device's name.
 fn device_journal(target: &Path, state: Option<&Path>) -> Result<Option<PathBuf>> {
-    let (None, Some(state)) = (pipeline::target::journal_beside(target), state) else {
+    let (None, Some(state)) = (pipeline::target::journal_next_to(target), state) else {
         return Ok(None);
     };
     let device = target.canonicalize().unwrap_or_else(|_| target.to_owned());

@@ -158,7 +158,7 @@ impl fmt::Debug for Checksum {
     }
 }
 
-/// Bytes from an even number of digits; an odd last one stands for itself. The error is the first wrong digit.
+/// Bytes from an even number of digits; an odd last digit is a byte of its own. The error is the first wrong digit.
 pub(crate) fn from_hex(digits: &str) -> Result<Vec<u8>, char> {
     let values = digits
         .chars()

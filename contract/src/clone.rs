@@ -7,7 +7,7 @@ use crate::go_bool::go_bool;
 
 /// Names of the variables.
 pub mod name {
-    #![allow(missing_docs)] // the fields of `CloneJob` say what each means
+    #![allow(missing_docs)] // documented at the fields of `CloneJob`
     pub use crate::import::name::{METRICS_KEY, OWNER_UID, PREALLOCATION, REQUIRE_SANDBOX};
 
     pub const SOURCE_MODE: &str = "VOLUME_MODE";

@@ -1,5 +1,5 @@
 //! What a controller and its worker pods agree on: the jobs of importer, upload server and cloner as environment variables,
-//! the termination message that answers them, quantities of bytes, checksums, and the arithmetic of volume sizes.
+//! the termination message with the outcome, quantities of bytes, checksums, and the arithmetic of volume sizes.
 //!
 //! Pure values and functions. Nothing here reads a file, a clock, a socket or the environment.
 

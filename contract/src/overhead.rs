@@ -24,7 +24,7 @@ impl Default for Overhead {
 }
 
 impl Overhead {
-    /// No overhead: of a block device, or of a class that says `"0"`.
+    /// No overhead: of a block device, or of a class with the value `"0"`.
     pub const ZERO: Self = Self { thousandths: 0 };
 
     /// The disk that fits into a volume of `available` bytes: `available / (1 + overhead)`, rounded up to a byte and then
@@ -44,9 +44,9 @@ impl Overhead {
         u64::try_from(volume).ok().map(ByteCount::new)
     }
 
-    /// The PVC to create for a disk of `disk` bytes: [`Self::required()`], or what ext4 and XFS really take from a volume of
-    /// that size where that is more. An overhead below the default says that the storage has another file system, or none of
-    /// its own (NFS, for example), and counts alone. `None` where the size passes 2^64.
+    /// The PVC to create for a disk of `disk` bytes: [`Self::required()`], or what ext4 and XFS really take from a
+    /// volume of that size where that is more. An overhead below the default is for storage with another file system,
+    /// or with none of its own (NFS, for example), and counts alone. `None` where the size passes 2^64.
     pub fn pvc_for_disk(self, disk: ByteCount) -> Option<ByteCount> {
         let floor = self.required(disk)?;
         if self < Self::default() {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_claim_of_a_disk_is_the_documented_one() {
+    fn pvc_size_of_a_disk_is_the_documented_one() {
         for (share, disk, volume) in [
             ("0.055", 10 * GIB, 11_327_976_244), // 10737418240 × 1.055 = 11327976243.2
             ("0.055", 0, 0),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_of_a_claim_is_the_documented_one() {
+    fn disk_size_of_a_pvc_is_the_documented_one() {
         for (share, volume, disk) in [
             ("0.055", GIB, 970 * MIB), // 1073741824 / 1.055 = 970.6 MiB
             ("0.055", 11_327_976_244, 10 * GIB),
@@ -208,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_disk_asked_for_fits_the_claim_made_for_it(
+        fn requested_disk_fits_its_pvc(
             share in any_overhead(),
             disk in 0_u64..1 << 62,
         ) {
@@ -230,13 +230,13 @@ mod tests {
         }
 
         #[test]
-        fn a_usable_disk_never_outgrows_its_volume(share in any_overhead(), volume: u64) {
+        fn usable_disk_is_never_larger_than_its_volume(share in any_overhead(), volume: u64) {
             let usable = share.usable(ByteCount::new(volume));
             prop_assert!(usable.get() <= volume);
             prop_assert_eq!(usable.get() % MIB, 0);
         }
 
-        /// Below 2^40 bytes a double holds every product to a small fraction of a byte, so the formulas of the reference
+        /// Below 2^40 bytes a double holds every product to a small fraction of a byte, so the formulas of upstream CDI
         /// give the same up to the one byte that rounding an inexact whole number costs.
         #[test]
         fn floating_point_agrees_to_the_byte(share in any_overhead(), size in 0_u64..1 << 40) {
@@ -257,7 +257,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shown_reads_as_the_same(share in any_overhead()) {
+        fn shown_value_parses_to_the_same(share in any_overhead()) {
             prop_assert_eq!(share.to_string().parse(), Ok(share));
         }
     }

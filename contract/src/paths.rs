@@ -4,7 +4,7 @@
 pub const DATA: &str = "/data";
 /// The disk in such a volume.
 pub const DISK: &str = "/data/disk.img";
-/// A volume that is a block device. Its existence tells workers which kind of volume they have.
+/// A volume that is a block device. Workers detect their kind of volume by its existence.
 pub const BLOCK_DEVICE: &str = "/dev/cdi-block-volume";
 /// Mount of scratch space, if the pod has some.
 pub const SCRATCH: &str = "/scratch";

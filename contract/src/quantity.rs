@@ -133,7 +133,7 @@ impl FromStr for Quantity {
         }
         let scale = scale(suffix).ok_or_else(|| BadQuantity::Suffix { text: shown() })?;
 
-        // The number is `digits` × 10^-`fraction.len()`, and zeroes at its ends say nothing.
+        // The number is `digits` × 10^-`fraction.len()`, and zeroes at its ends do not change it.
         let fraction = fraction.trim_end_matches('0');
         let digits = format!("{whole}{fraction}");
         let digits = digits.trim_start_matches('0');
@@ -367,7 +367,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shown_reads_as_the_same(negative: bool, billionths in 0..=VALUE_MAX / 1000) {
+        fn shown_value_parses_to_the_same(negative: bool, billionths in 0..=VALUE_MAX / 1000) {
             let quantity = Quantity { negative: negative && billionths > 0, billionths };
             if let Ok(again) = quantity.to_string().parse::<Quantity>() {
                 prop_assert_eq!(again, quantity);

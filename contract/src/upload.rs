@@ -13,7 +13,7 @@ use crate::quantity::Quantity;
 
 /// Names of the variables.
 pub mod name {
-    #![allow(missing_docs)] // the fields of `UploadJob` say what each means
+    #![allow(missing_docs)] // documented at the fields of `UploadJob`
     pub use crate::import::name::{
         OVERHEAD, OWNER_UID, PREALLOCATION, REQUIRE_SANDBOX, SOURCE_FORMAT,
     };

@@ -9,9 +9,10 @@ use crate::forklift::Kind;
 use crate::object::Key;
 use crate::{clone, copy, meta};
 
-/// Whether a PVC refers to a source that one of the populators here fills it from, other than a VolumeCloneSource.
+/// Whether a PVC refers to a source of one of these populators, other than a VolumeCloneSource.
 pub fn has_populator_source(claim: &PersistentVolumeClaim) -> bool {
-    refers_to(claim, &["VolumeImportSource", "VolumeUploadSource"]) || Kind::of(claim).is_some()
+    refers_to(claim, &["VolumeImportSource", "VolumeUploadSource"])
+        || Kind::from_claim(claim).is_some()
 }
 
 /// Whether a PVC refers to a VolumeCloneSource.
@@ -34,7 +35,8 @@ pub fn is_import_target(metadata: &ObjectMeta) -> bool {
     is_requested && clone::owner_uid(metadata).is_none()
 }
 
-/// Whether a PVC waits for an upload or a copy, or has an upload server. A temporary PVC of a clone waits for a copy only.
+/// Whether a PVC waits for an upload or a copy, or has an upload server. A temporary PVC of a clone waits for a copy
+/// only.
 pub fn is_upload_target(metadata: &ObjectMeta) -> bool {
     let is_requested = meta::has_annotation(metadata, request::UPLOAD_TARGET)
         || meta::has_annotation(metadata, state::UPLOAD_POD_NAME);

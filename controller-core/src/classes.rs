@@ -1,4 +1,4 @@
-//! Which storage class is meant.
+//! Which storage class applies to a PVC.
 
 use std::cmp::Reverse;
 
@@ -13,7 +13,7 @@ pub fn named<'a>(classes: &'a [StorageClass], name: &str) -> Option<&'a StorageC
     classes.iter().find(|class| meta::name(&class.metadata) == name)
 }
 
-/// The class for a claim that names none: a disk prefers the default for virtual machines.
+/// The class for a PVC that names none: a disk prefers the default for virtual machines.
 pub fn default_for(classes: &[StorageClass], content: ContentType) -> Option<&StorageClass> {
     let for_disks = match content {
         ContentType::Kubevirt => newest(classes, request::DEFAULT_VIRT_CLASS),
@@ -22,12 +22,12 @@ pub fn default_for(classes: &[StorageClass], content: ContentType) -> Option<&St
     for_disks.or_else(|| default(classes))
 }
 
-/// The class of claims that name none and are for anything.
+/// The default class for all content.
 pub fn default(classes: &[StorageClass]) -> Option<&StorageClass> {
     newest(classes, request::DEFAULT_CLASS)
 }
 
-/// The class that a claim of this name means, for looking things up: `None` stands for the default.
+/// The class that a `storageClassName` refers to, for lookups: `None` is the default class.
 pub fn of_claim<'a>(classes: &'a [StorageClass], name: Option<&str>) -> Option<&'a StorageClass> {
     match name {
         Some(name) => named(classes, name),
@@ -35,12 +35,12 @@ pub fn of_claim<'a>(classes: &'a [StorageClass], name: Option<&str>) -> Option<&
     }
 }
 
-/// Volumes of this class are made when their consumer is known.
+/// Volumes of this class are provisioned once the scheduler has chosen a node for the consumer.
 pub fn waits_for_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// Of several with the mark, the newest; of those made in the same second, the first by name.
+/// Of several with the annotation, the newest; of those created in the same second, the first by name.
 fn newest<'a>(classes: &'a [StorageClass], mark: &str) -> Option<&'a StorageClass> {
     let marked =
         classes.iter().filter(|class| meta::annotation(&class.metadata, mark) == Some("true"));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_default_wins_and_disks_have_one_of_their_own() {
+    fn newest_default_class_is_used_and_disks_have_their_own_default() {
         const OLD: &str = "2026-01-01T00:00:00Z";
         const NEW: &str = "2026-02-01T00:00:00Z";
         let (virt, plain) = (request::DEFAULT_VIRT_CLASS, request::DEFAULT_CLASS);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_does_not_say_true_is_none() {
+    fn default_annotation_counts_only_if_it_is_true() {
         let mut marked = class("a", "2026-01-01T00:00:00Z", &[request::DEFAULT_CLASS]);
         marked
             .metadata

@@ -34,7 +34,7 @@ pub const ALL: [&str; 14] = [
     CONFIG,
 ];
 
-/// The populator of a PVC. Imports and uploads are one controller here, under two names.
+/// The populator of a PVC. One controller fills imports and uploads, under two names.
 pub fn populator_of(target: &PersistentVolumeClaim) -> &'static str {
     let reference = target.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
     match reference.map(|reference| reference.kind.as_str()) {

@@ -1,22 +1,21 @@
-//! Conditions that remember when they changed.
+//! Status conditions with the times of their last changes.
 
 use api::v1beta1::Condition;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// What is to be said now.
+/// A condition without its type and times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ConditionState {
     /// `True`, `False` or `Unknown`.
     pub status: &'static str,
-    /// One word, or nothing.
+    /// In CamelCase; may be empty.
     pub reason: String,
-    /// A sentence, or nothing.
+    /// For users; may be empty.
     pub message: String,
 }
 
-impl Said {
-    /// A condition without times.
+impl ConditionState {
     pub fn new(
         status: &'static str,
         reason: impl Into<String>,
@@ -26,21 +25,25 @@ impl Said {
     }
 }
 
-/// The condition of this type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Notes what is to be said of `type_`. The transition's time moves with the status, the heartbeat with any change, and
-/// what has not changed stays to the letter. Whether it changed is the answer.
-pub fn set(conditions: &mut Vec<Condition>, type_: &str, said: &Said, now: Timestamp) -> bool {
+/// Sets the condition `type_`, and returns whether it changed. The transition time changes with the status, the
+/// heartbeat with any change.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    state: &ConditionState,
+    now: Timestamp,
+) -> bool {
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let (reason, message) = (text(&said.reason), text(&said.message));
+    let (reason, message) = (text(&state.reason), text(&state.message));
     let now = Some(Time(now));
     let Some(known) = conditions.iter_mut().find(|condition| condition.type_ == type_) else {
         conditions.push(Condition {
             type_: type_.into(),
-            status: said.status.into(),
+            status: state.status.into(),
             last_transition_time: now.clone(),
             last_heartbeat_time: now,
             reason,
@@ -48,16 +51,18 @@ pub fn set(conditions: &mut Vec<Condition>, type_: &str, said: &Said, now: Times
         });
         return true;
     };
-    // The API server may hand out an empty text for none.
-    let same = |known: &Option<String>, said: &Option<String>| {
-        known.as_deref().unwrap_or_default() == said.as_deref().unwrap_or_default()
+    // The API server may return an empty text instead of none.
+    let same = |known: &Option<String>, new: &Option<String>| {
+        known.as_deref().unwrap_or_default() == new.as_deref().unwrap_or_default()
     };
-    if known.status == said.status && same(&known.reason, &reason) && same(&known.message, &message)
+    if known.status == state.status
+        && same(&known.reason, &reason)
+        && same(&known.message, &message)
     {
         return false;
     }
-    if known.status != said.status {
-        known.status = said.status.into();
+    if known.status != state.status {
+        known.status = state.status.into();
         known.last_transition_time.clone_from(&now);
     }
     (known.reason, known.message, known.last_heartbeat_time) = (reason, message, now);
@@ -71,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_move_only_with_what_they_are_the_times_of() {
+    fn condition_times_change_only_with_the_condition() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut conditions = Vec::new();
         let times = |conditions: &[Condition]| {
@@ -79,15 +84,15 @@ mod tests {
             let second = |time: &Option<Time>| time.as_ref().unwrap().0.as_second();
             (second(&condition.last_transition_time), second(&condition.last_heartbeat_time))
         };
-        for (second, said, changed, expected) in [
-            (1, Said::new(FALSE, "Pending", "waits"), true, (1, 1)),
-            (2, Said::new(FALSE, "Pending", "waits"), false, (1, 1)),
-            (3, Said::new(FALSE, "Pending", "waits still"), true, (1, 3)),
-            (4, Said::new(TRUE, "Bound", ""), true, (4, 4)),
-            (5, Said::new(TRUE, "Bound", ""), false, (4, 4)),
-            (6, Said::new(TRUE, "", ""), true, (4, 6)),
+        for (second, state, changed, expected) in [
+            (1, ConditionState::new(FALSE, "Pending", "waits"), true, (1, 1)),
+            (2, ConditionState::new(FALSE, "Pending", "waits"), false, (1, 1)),
+            (3, ConditionState::new(FALSE, "Pending", "waits still"), true, (1, 3)),
+            (4, ConditionState::new(TRUE, "Bound", ""), true, (4, 4)),
+            (5, ConditionState::new(TRUE, "Bound", ""), false, (4, 4)),
+            (6, ConditionState::new(TRUE, "", ""), true, (4, 6)),
         ] {
-            assert_eq!(set(&mut conditions, "Bound", &said, at(second)), changed, "{second}");
+            assert_eq!(set(&mut conditions, "Bound", &state, at(second)), changed, "{second}");
             assert_eq!(times(&conditions), expected, "{second}");
         }
         assert_eq!(conditions.len(), 1);

@@ -1,5 +1,5 @@
-//! Kinds of the API server of which there are types here: snapshots and their contents and what OpenShift has, which
-//! Kubernetes itself has no types for, and volumes.
+//! Kinds with types of this crate: snapshots, their contents and the kinds of OpenShift, which `k8s-openapi` has not,
+//! and volumes.
 
 use std::borrow::Cow;
 
@@ -13,9 +13,9 @@ use crate::volume::PersistentVolume;
 
 /// The group of snapshots.
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
-/// The group of ways in.
+/// The group of Routes.
 const ROUTES: &str = "route.openshift.io";
-/// The group of what a cluster was set up with.
+/// The group of the configuration of an OpenShift cluster.
 const SETUP: &str = "config.openshift.io";
 /// The group without a name.
 const CORE: &str = "";

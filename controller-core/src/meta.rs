@@ -1,4 +1,4 @@
-//! Looking into objects.
+//! Metadata and common fields of objects.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 /// Annotations or labels.
 pub type Pairs = BTreeMap<String, String>;
 
-/// Who manages what is made here.
+/// Value of `app.kubernetes.io/managed-by`.
 pub const MANAGED_BY: &str = "cdi-controller";
 
 /// The value of an annotation.
@@ -26,7 +26,7 @@ pub fn has_annotation(meta: &ObjectMeta, key: &str) -> bool {
     annotation(meta, key).is_some()
 }
 
-/// Whether an annotation says yes.
+/// Whether an annotation is true, in any spelling that Go parses as true.
 pub fn is_true(meta: &ObjectMeta, key: &str) -> bool {
     annotation(meta, key).and_then(go_bool).unwrap_or(false)
 }
@@ -41,17 +41,15 @@ pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// The name, which everything in a cluster has.
 pub fn name(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
 
-/// The UID, which everything in a cluster has.
 pub fn uid(meta: &ObjectMeta) -> &str {
     meta.uid.as_deref().unwrap_or_default()
 }
 
-/// The namespace, empty for what is in none.
+/// The namespace, empty for cluster-wide objects.
 pub fn namespace(meta: &ObjectMeta) -> &str {
     meta.namespace.as_deref().unwrap_or_default()
 }
@@ -61,12 +59,12 @@ pub fn bytes(quantity: &WireQuantity) -> Option<ByteCount> {
     quantity.0.parse::<Quantity>().ok()?.bytes()
 }
 
-/// `requests.storage` of a claim as it is written.
+/// `requests.storage` of a PVC as it is written.
 pub fn requested(claim: &PersistentVolumeClaim) -> Option<&WireQuantity> {
     claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")
 }
 
-/// Whether a claim says how large it is to be. Clients in Go write a quantity that was not given as zero.
+/// Whether a PVC requests a size. Clients in Go write an unset quantity as zero.
 pub fn is_sized(claim: &PersistentVolumeClaim) -> bool {
     requested(claim).is_some_and(|size| !is_zero(size))
 }
@@ -76,35 +74,33 @@ pub fn is_zero(quantity: &WireQuantity) -> bool {
     bytes(quantity).is_some_and(|size| size.get() == 0)
 }
 
-/// The name of the class of a claim; `Some("")` asks for none.
+/// The storage class of a PVC; `Some("")` requests a PVC without one.
 pub fn storage_class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.spec.as_ref()?.storage_class_name.as_deref()
 }
 
-/// The phase of a claim.
 pub fn claim_phase(claim: &PersistentVolumeClaim) -> ClaimPhase {
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     phase.unwrap_or_default().into()
 }
 
-/// The phase of a pod.
 pub fn pod_phase(pod: &Pod) -> PodPhase {
     let status = pod.status.as_ref();
     status.and_then(|status| status.phase.as_deref()).unwrap_or_default().into()
 }
 
-/// The phase of the worker of a claim, as it is noted on the claim. `Unset`: none is.
+/// The phase of the worker of a PVC, from its annotation. `Unset`: there is none.
 pub fn worker_phase(claim: &ObjectMeta) -> PodPhase {
     annotation(claim, state::POD_PHASE).unwrap_or_default().into()
 }
 
-/// Whether a claim is for a device. What says nothing is for a file system.
+/// Whether the volume mode of a PVC is `Block`. The default is `Filesystem`.
 pub fn is_block(claim: &PersistentVolumeClaim) -> bool {
     let mode = claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref());
     mode == Some("Block")
 }
 
-/// What the installation is part of, for the labels of what is made here.
+/// The installation, for the labels of created objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Installation {
     /// Namespace of the controllers.
@@ -116,7 +112,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Labels of everything that is made here.
+    /// Labels of all objects that the controllers create.
     pub fn labels(&self) -> Pairs {
         let mut pairs = Pairs::from([
             (labels::APP.into(), labels::APP_VALUE.into()),
@@ -132,7 +128,7 @@ impl Installation {
     }
 }
 
-/// An owner that controls, and whose deletion waits for what it owns.
+/// A controlling owner whose foreground deletion waits for the owned object.
 pub fn owned_by(api_version: &str, kind: &str, owner: &ObjectMeta) -> OwnerReference {
     OwnerReference {
         api_version: api_version.into(),
@@ -149,7 +145,7 @@ pub fn owned_by(api_version: &str, kind: &str, owner: &ObjectMeta) -> OwnerRefer
 pub struct Changes(pub BTreeMap<String, Option<String>>);
 
 impl Changes {
-    /// Wants `key` to be `value`, unless it is that already.
+    /// Sets `key` to `value`, if it differs.
     pub fn set(&mut self, present: &ObjectMeta, key: &str, value: impl Into<String>) {
         let value = value.into();
         if annotation(present, key) != Some(value.as_str()) {
@@ -157,14 +153,14 @@ impl Changes {
         }
     }
 
-    /// Wants no `key`, unless there is none already.
+    /// Removes `key`, if it is there.
     pub fn remove(&mut self, present: &ObjectMeta, key: &str) {
         if has_annotation(present, key) {
             self.0.insert(key.into(), None);
         }
     }
 
-    /// Wants `key` to be `value`, or not there.
+    /// Sets `key` to `value`, or removes it.
     pub fn put(&mut self, present: &ObjectMeta, key: &str, value: Option<&str>) {
         match value {
             Some(value) => self.set(present, key, value),
@@ -172,7 +168,7 @@ impl Changes {
         }
     }
 
-    /// What the API server makes of them.
+    /// Applies them as the API server does.
     pub fn apply_to(&self, metadata: &mut ObjectMeta) {
         let annotations = metadata.annotations.get_or_insert_default();
         for (key, value) in &self.0 {

@@ -68,7 +68,7 @@ macro_rules! writable_kinds {
 
         impl Object {
             pub fn reference(&self) -> ObjectRef {
-                match self { $(Self::$kind(object) => ObjectRef::of(object.as_ref())),* }
+                match self { $(Self::$kind(object) => ObjectRef::for_object(object.as_ref())),* }
             }
         }
 
@@ -105,7 +105,7 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    pub fn of<K: Writable>(object: &K) -> Self {
+    pub fn for_object<K: Writable>(object: &K) -> Self {
         let metadata = object.meta();
         Self {
             uid: metadata.uid.clone(),

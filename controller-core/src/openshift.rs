@@ -1,38 +1,33 @@
-//! What a cluster of OpenShift has besides, as far as it is looked at.
+//! The kinds of OpenShift, with the fields that are read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-/// What the only Infrastructure is called.
+/// Name of the only Infrastructure.
 pub const INFRASTRUCTURE: &str = "cluster";
-/// What the only Proxy is called.
+/// Name of the only Proxy.
 pub const PROXY: &str = "cluster";
-/// What a topology is called that has one node.
+/// The topology of one node.
 const SINGLE: &str = "SingleReplica";
 
-/// A way in for clients outside of the cluster.
+/// An endpoint for clients outside of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Route {
-    /// Its name.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// Where it leads.
     #[serde(default)]
     pub spec: RouteSpec,
-    /// What routers have made of it.
     #[serde(default)]
     pub status: RouteStatus,
 }
 
-/// Where a Route leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteSpec {
-    /// To a service, as a rule.
+    /// Usually a service.
     #[serde(default)]
     pub to: RouteTarget,
 }
 
-/// To what a Route leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteTarget {
     /// Of the service.
@@ -40,49 +35,45 @@ pub struct RouteTarget {
     pub name: String,
 }
 
-/// What routers have made of a Route.
+/// The state of a Route, reported by the routers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteStatus {
-    /// One for each router. There may be none, and it may be said so.
+    /// One for each router. May be empty or absent.
     #[serde(default)]
     pub ingress: Option<Vec<RouteIngress>>,
 }
 
-/// What one router has made of a Route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteIngress {
-    /// Where it answers.
     #[serde(default)]
     pub host: String,
 }
 
 impl Route {
-    /// The host under which the first router lets in whoever wants to get to this service.
+    /// The host at which the first router admits clients of this service.
     pub fn host_of(&self, service: &str) -> Option<&str> {
         let first = self.status.ingress.as_ref()?.first()?;
         (self.spec.to.name == service && !first.host.is_empty()).then_some(&*first.host)
     }
 }
 
-/// What the cluster runs on.
+/// The infrastructure of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Infrastructure {
-    /// Its name.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// As it was set up.
     #[serde(default)]
     pub status: InfrastructureStatus,
 }
 
-/// How a cluster was set up.
+/// The topology of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InfrastructureStatus {
-    /// Of the nodes that run what everybody needs.
+    /// Of the nodes for shared workloads.
     #[serde(default)]
     pub infrastructure_topology: String,
-    /// Of the nodes that run the cluster itself.
+    /// Of the nodes of the control plane.
     #[serde(default)]
     pub control_plane_topology: String,
 }
@@ -95,21 +86,19 @@ impl Infrastructure {
     }
 }
 
-/// The proxies between the cluster and the rest of the world.
+/// The proxies between the cluster and other networks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Proxy {
-    /// Its name.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// As it was asked for.
     #[serde(default)]
     pub spec: ProxySpec,
-    /// As it is in force: hosts of the cluster itself are among those that are talked to without.
+    /// The effective proxies. `no_proxy` includes the hosts of the cluster itself.
     #[serde(default)]
     pub status: ProxyStatus,
 }
 
-/// What is asked for of a proxy.
+/// The requested proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxySpec {
     /// A ConfigMap of `openshift-config`.
@@ -117,7 +106,7 @@ pub struct ProxySpec {
     pub trusted_ca: ProxyAuthority,
 }
 
-/// Who vouches for what a proxy shows.
+/// Reference to the CA certificates that sign the certificates of the proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyAuthority {
     /// Of the ConfigMap; may be empty.
@@ -125,7 +114,7 @@ pub struct ProxyAuthority {
     pub name: String,
 }
 
-/// The proxies in force.
+/// The effective proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyStatus {
@@ -135,13 +124,13 @@ pub struct ProxyStatus {
     /// For https.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub https_proxy: Option<String>,
-    /// Hosts to talk to without a proxy, with commas in between.
+    /// Hosts to connect to without a proxy, comma-separated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_proxy: Option<String>,
 }
 
 impl Proxy {
-    /// Name of the ConfigMap with the authority of the proxies.
+    /// Name of the ConfigMap with the CA certificates of the proxies.
     pub fn authority(&self) -> Option<&str> {
         Some(self.spec.trusted_ca.name.as_str()).filter(|name| !name.is_empty())
     }
@@ -154,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_is_of_its_service_once_a_router_has_taken_it() {
+    fn route_has_a_host_once_a_router_has_admitted_it() {
         let host = |to: &str, status: Value| {
             let route = json!({ "spec": { "host": "asked.test", "to": { "kind": "Service", "name": to } }, "status": status });
             let route: Route = serde_json::from_value(route).unwrap();
@@ -174,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_may_say_nothing() {
+    fn proxy_without_settings_is_read() {
         let proxy: Proxy =
             serde_json::from_value(json!({ "spec": { "trustedCA": { "name": "" } } })).unwrap();
         assert_eq!((proxy.authority(), &proxy.status), (None, &ProxyStatus::default()));
@@ -189,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_is_all_of_the_cluster_or_none_of_it() {
+    fn single_node_topology_decision_table() {
         for (control_plane, infrastructure, expected) in [
             ("SingleReplica", "SingleReplica", true),
             ("SingleReplica", "", true), // older versions know only the one

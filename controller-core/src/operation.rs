@@ -8,24 +8,23 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::{classes, meta};
 
-/// What a DataVolume asks for.
+/// What a DataVolume requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A worker fetches it.
+    /// A worker fetches the content.
     Import(Box<ImportSource>),
-    /// Somebody sends it.
+    /// A client sends the content.
     Upload,
-    /// It is made of another claim or of a snapshot.
+    /// The content is that of another PVC or of a snapshot.
     Clone,
-    /// Somebody else fills the claim.
+    /// Another controller fills the PVC.
     External,
-    /// Nothing that anybody could do.
+    /// The spec requests none of these.
     Undecided,
 }
 
 impl Operation {
-    /// What this spec asks for.
-    pub fn of(spec: &DataVolumeSpec) -> Self {
+    pub fn from_spec(spec: &DataVolumeSpec) -> Self {
         let Some(source) = &spec.source else {
             return match spec {
                 DataVolumeSpec { source_ref: Some(_), .. } => Self::Clone,
@@ -47,7 +46,7 @@ impl Operation {
         matches!(self, Self::Clone)
     }
 
-    /// What the claim of the DataVolume with this UID names as its source, where a populator fills it.
+    /// The `dataSourceRef` for the PVC of the DataVolume with this UID, if a populator fills it.
     pub fn populator(&self, volume_uid: &str) -> Option<TypedObjectReference> {
         match self {
             Self::Import(_) => {
@@ -82,7 +81,7 @@ pub fn import_source(source: &DataVolumeSource) -> Option<ImportSource> {
     (source != ImportSource::default()).then_some(source)
 }
 
-/// A claim's reference to one of the sources of this project.
+/// A reference of a PVC to one of the sources of this project.
 fn source_reference(kind: &str, name: String) -> TypedObjectReference {
     TypedObjectReference {
         api_group: Some(names::GROUP.into()),
@@ -104,17 +103,18 @@ fn is_filled_by_others(spec: &DataVolumeSpec) -> bool {
     pvc || storage
 }
 
-/// Who fills the claim.
+/// How the PVC is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PopulationMode {
-    /// A claim beside it is filled, and its volume then goes to this one, which nobody sees before it is complete.
+    /// A worker fills a prime PVC, whose volume is then rebound to the PVC. So pods cannot mount it before it is
+    /// complete.
     Populator,
-    /// A worker fills the claim itself.
+    /// A worker fills the PVC itself.
     Legacy,
 }
 
 impl PopulationMode {
-    /// Value of the annotation that remembers it.
+    /// Value of the annotation that records it.
     pub const fn annotation(self) -> &'static str {
         match self {
             Self::Populator => "true",
@@ -123,15 +123,14 @@ impl PopulationMode {
     }
 }
 
-/// The annotation says neither yes nor no.
+/// The annotation is neither true nor false.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the annotation {} has to be true or false, not {got:?}", request::USE_POPULATOR)]
 pub struct InvalidPopulationMode {
-    /// What it says.
     pub got: String,
 }
 
-/// The way that was chosen before, or by the user; else by whether the storage has a driver that can move volumes.
+/// The mode that the annotation records or the user requests; else it depends on whether the storage has a CSI driver.
 ///
 /// # Errors
 /// [`InvalidPopulationMode`].
@@ -152,7 +151,7 @@ pub fn population_mode(
     let of_storage = storage.as_ref().and_then(|storage| storage.storage_class_name.as_deref());
     let class = match of_pvc.or(of_storage) {
         Some(name) => classes::named(classes, name),
-        // The same default as the claim is going to get.
+        // The same default class as the PVC will get.
         None if storage.is_some() => {
             classes::default_for(classes, volume.spec.content_type.unwrap_or_default())
         }
@@ -173,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn the_source_decides_what_is_done() {
-        let name = |value: Value| match Operation::of(&spec(value)) {
+    fn operation_depends_on_the_source() {
+        let name = |value: Value| match Operation::from_spec(&spec(value)) {
             Operation::Import(_) => "import",
             Operation::Upload => "upload",
             Operation::Clone => "clone",
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_claim_names_a_source_of_its_own() {
+    fn pvc_refers_to_the_source_of_its_data_volume() {
         let upload = Operation::Upload.populator("1-2").unwrap();
         assert_eq!(upload.api_group.as_deref(), Some("cdi.kubevirt.io"));
         assert_eq!(
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_move_where_a_driver_can_move_them() {
+    fn population_mode_depends_on_the_driver() {
         let classes: Vec<StorageClass> = serde_json::from_value(json!([
             { "metadata": { "name": "csi", "annotations": { request::DEFAULT_VIRT_CLASS: "true" } },
               "provisioner": "csi.example" },

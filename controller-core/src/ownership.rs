@@ -1,4 +1,4 @@
-//! Whose a claim is.
+//! Which DataVolume a PVC belongs to.
 
 use api::ClaimPhase;
 use api::annotations::{request, state};
@@ -14,19 +14,23 @@ use crate::meta;
 use crate::operation::{Operation, PopulationMode};
 use crate::plan::Write;
 
-/// How a DataVolume stands to the claim of its name.
+/// The relation of a DataVolume to the PVC of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ownership {
-    /// It is its own.
+    /// The DataVolume owns the PVC.
     Ours,
-    /// Nobody's, and it holds what it should: it becomes the DataVolume's.
+    /// The PVC has no controller and is filled: it becomes the DataVolume's.
     Adopt,
-    /// Somebody else's, or on its way out. The DataVolume waits, and people are told.
+    /// The PVC belongs to another owner or is terminating. The DataVolume waits, and an event reports it.
     Refused(Event),
 }
 
-/// How a DataVolume stands to the claim of its name.
-pub fn of(volume: &DataVolume, claim: &PersistentVolumeClaim, config: &CdiConfigSpec) -> Ownership {
+/// The relation of a DataVolume to the PVC of its name.
+pub fn decide_ownership(
+    volume: &DataVolume,
+    claim: &PersistentVolumeClaim,
+    config: &CdiConfigSpec,
+) -> Ownership {
     let name = meta::name(&claim.metadata);
     if claim.metadata.deletion_timestamp.is_some() {
         let message = format!("Resource \"{name}\" marked for deletion");
@@ -36,7 +40,7 @@ pub fn of(volume: &DataVolume, claim: &PersistentVolumeClaim, config: &CdiConfig
     if owner.is_some_and(|owner| owner.uid == meta::uid(&volume.metadata)) {
         return Ownership::Ours;
     }
-    // A claim has one controller: what somebody else controls cannot be adopted.
+    // A PVC has one controller: one that another object controls cannot be adopted.
     if owner.is_none() && !requires_work(volume, Some(claim), config) {
         return Ownership::Adopt;
     }
@@ -44,7 +48,7 @@ pub fn of(volume: &DataVolume, claim: &PersistentVolumeClaim, config: &CdiConfig
     Ownership::Refused(Event::warning(events::RESOURCE_EXISTS, message))
 }
 
-/// Whether the claim still has to be filled, as far as its annotations tell. One that is not there has to be.
+/// Whether the PVC still has to be filled, according to its annotations. One that does not exist has to be.
 pub fn requires_work(
     volume: &DataVolume,
     claim: Option<&PersistentVolumeClaim>,
@@ -53,9 +57,9 @@ pub fn requires_work(
     claim.is_none_or(|claim| !is_populated_for(volume, claim) && !may_adopt(volume, claim, config))
 }
 
-/// Whether the claim holds all of its content. A populator binds a claim only when it is complete; what a worker fills in
-/// place is complete when its pod has succeeded. Claims in place without a record of a worker are complete unless they were
-/// created for this very DataVolume: then their worker has not begun.
+/// Whether the PVC has all of its content. A populator binds a PVC only when it is complete; one that a worker fills in
+/// place is complete when its pod has succeeded. PVCs of the legacy mode without a record of a worker are complete
+/// unless they were created for this very DataVolume: then their worker has not started.
 pub fn is_complete(
     volume: &DataVolume,
     claim: &PersistentVolumeClaim,
@@ -71,37 +75,37 @@ pub fn is_complete(
     }
     match meta::annotation(&claim.metadata, state::POD_PHASE).filter(|phase| !phase.is_empty()) {
         Some(pod_phase) => is_bound && pod_phase == "Succeeded",
-        None => is_bound && !is_made_for(volume, claim),
+        None => is_bound && !is_created_for(volume, claim),
     }
 }
 
-fn is_made_for(volume: &DataVolume, claim: &PersistentVolumeClaim) -> bool {
-    let made_for = meta::annotation(&claim.metadata, state::CREATED_FOR_DATA_VOLUME);
-    made_for.is_some() && made_for == volume.metadata.uid.as_deref()
+fn is_created_for(volume: &DataVolume, claim: &PersistentVolumeClaim) -> bool {
+    let created_for = meta::annotation(&claim.metadata, state::CREATED_FOR_DATA_VOLUME);
+    created_for.is_some() && created_for == volume.metadata.uid.as_deref()
 }
 
-/// Somebody said that the claim holds what this DataVolume would put there.
+/// Whether an annotation declares that the PVC has the content of this DataVolume.
 pub fn is_populated_for(volume: &DataVolume, claim: &PersistentVolumeClaim) -> bool {
     let populated = meta::annotation(&claim.metadata, request::POPULATED_FOR);
     populated.is_some() && populated == volume.metadata.name.as_deref()
 }
 
-/// Whether a claim that was there before becomes the DataVolume's: its own word, else the cluster's. Never one that was
-/// made for it: that still has to be filled.
+/// Whether the DataVolume adopts an existing PVC: as its annotation states, else the feature gate. Never one that was
+/// created for it: that still has to be filled.
 pub fn may_adopt(
     volume: &DataVolume,
     claim: &PersistentVolumeClaim,
     config: &CdiConfigSpec,
 ) -> bool {
-    if is_made_for(volume, claim) {
+    if is_created_for(volume, claim) {
         return false;
     }
-    let said = meta::annotation(&volume.metadata, request::ALLOW_CLAIM_ADOPTION);
-    let allowed = said.and_then(meta::go_bool);
+    let requested = meta::annotation(&volume.metadata, request::ALLOW_CLAIM_ADOPTION);
+    let allowed = requested.and_then(meta::go_bool);
     allowed.unwrap_or_else(|| config::has_gate(config, names::GATE_CLAIM_ADOPTION))
 }
 
-/// Removes an owner from a claim. Guarded: the list is replaced as a whole. `None` where it does not own the claim.
+/// Removes an owner from a PVC. Guarded: the list is replaced as a whole. `None` where it does not own the PVC.
 pub fn without_owner(claim: &PersistentVolumeClaim, owner_uid: &str) -> Option<Write> {
     let mut owners = claim.metadata.owner_references.clone().unwrap_or_default();
     let before = owners.len();
@@ -137,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_ours_or_adopted_or_refused() {
+    fn ownership_decision_table() {
         let none = json!({});
         let adopt = json!({ request::ALLOW_CLAIM_ADOPTION: "true" });
         let not = json!({ request::ALLOW_CLAIM_ADOPTION: "false" });
@@ -150,7 +154,8 @@ mod tests {
         };
         let closed = CdiConfigSpec::default();
         let ours = Some("dv-uid");
-        // What the DataVolume says, who controls the claim, what it says, whether it goes, the gate, what comes of it.
+        // Annotations of the DataVolume, controller and annotations of the PVC, whether it is terminating, the gate,
+        // the result.
         let table: [(&Value, Option<&str>, &Value, bool, &CdiConfigSpec, &str); 13] = [
             (&none, ours, &made, false, &closed, "ours"),
             (&none, ours, &made, true, &closed, "ErrResourceMarkedForDeletion"),
@@ -166,20 +171,21 @@ mod tests {
             (&none, Some("other-uid"), &populated, false, &closed, "ErrResourceExists"),
             (&adopt, None, &none, true, &gate, "ErrResourceMarkedForDeletion"),
         ];
-        for (said, owner, annotations, deleting, config, expected) in table {
-            let volume = volume(said.clone());
-            let found = of(&volume, &claim(owner, annotations.clone(), deleting), config);
+        for (requested, owner, annotations, deleting, config, expected) in table {
+            let volume = volume(requested.clone());
+            let found =
+                decide_ownership(&volume, &claim(owner, annotations.clone(), deleting), config);
             let name = match &found {
                 Ownership::Ours => "ours",
                 Ownership::Adopt => "adopt",
                 Ownership::Refused(event) => event.reason.as_str(),
             };
-            assert_eq!(name, expected, "{said} {owner:?} {annotations} {deleting}");
+            assert_eq!(name, expected, "{requested} {owner:?} {annotations} {deleting}");
         }
     }
 
     #[test]
-    fn a_claim_is_complete_when_nothing_is_left_to_fill() {
+    fn complete_pvc_decision_table() {
         let config = CdiConfigSpec::default();
         let worker = |phase: &str| json!({ state::POD_PHASE: phase });
         let made = json!({ state::CREATED_FOR_DATA_VOLUME: "dv-uid" });
@@ -198,8 +204,8 @@ mod tests {
             ("being filled", &import, legacy, "Bound", worker("Running"), false),
             ("filled", &import, legacy, "Bound", worker("Succeeded"), true),
             ("restored, no records", &import, legacy, "Bound", json!({}), true),
-            ("by somebody else", &external, legacy, "Bound", made.clone(), true),
-            ("by somebody else, not yet", &external, legacy, "Pending", made, false),
+            ("by another controller", &external, legacy, "Bound", made.clone(), true),
+            ("by another controller, not yet", &external, legacy, "Pending", made, false),
         ] {
             let mut claim = claim(Some("dv-uid"), annotations, false);
             claim.status = serde_json::from_value(json!({ "phase": phase })).unwrap();
@@ -209,9 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_claim() {
-        let refused =
-            of(&volume(json!({})), &claim(None, json!({}), false), &CdiConfigSpec::default());
+    fn refusal_names_the_pvc() {
+        let refused = decide_ownership(
+            &volume(json!({})),
+            &claim(None, json!({}), false),
+            &CdiConfigSpec::default(),
+        );
         let Ownership::Refused(event) = refused else { panic!("{refused:?}") };
         assert_eq!(
             event.message,

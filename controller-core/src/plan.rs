@@ -28,8 +28,8 @@ pub struct Plan {
     /// Recorded after the writes and the status.
     pub events: Vec<ObjectEvent>,
     pub requeue: Requeue,
-    /// Where a `Create` found an object of the same name, which the cache does not show yet: instead of `requeue`. The plan's
-    /// status is not written then, nor its events.
+    /// Where a `Create` found an object of the same name, which the cache does not show yet: instead of `requeue`. The
+    /// plan's status is not written then, nor its events.
     pub requeue_if_exists: Option<Requeue>,
     pub on_refused: OnRefused,
 }
@@ -43,15 +43,16 @@ pub enum Write {
     Patch { target: ObjectRef, merge: Value, guarded: bool },
     /// The whole object, guarded by its `resourceVersion`.
     Replace(Object),
-    /// A statement about the object, signed by the controller, as an annotation. Without a signing key nothing is written.
+    /// A statement about the object, signed by the controller, as an annotation. Without a signing key nothing is
+    /// written.
     Sign { target: ObjectRef, annotation: &'static str, statement: Claims },
-    /// Signs which image `target` holds, if an earlier write of the same plan has created it: what an object of another client
-    /// holds is not known.
+    /// Signs which image `target` holds, if an earlier write of the same plan has created it: what an object of another
+    /// client holds is not known.
     SignCreated { target: ObjectRef, image: ProvenImage },
-    /// Guarded. `present` are the finalizers of the object as the plan saw it; where an earlier write of the same plan has
-    /// changed the object, those of the response count. That the object is gone is no failure of a removal.
+    /// Guarded. `present` are the finalizers of the object as the plan saw it; where an earlier write of the same plan
+    /// has changed the object, those of the response count. That the object is gone is no failure of a removal.
     SetFinalizer { target: ObjectRef, name: String, presence: Presence, present: Vec<String> },
-    /// By UID, where the reference has one. That the object is gone is no failure.
+    /// By UID, if the `ObjectRef` has one. That the object is gone is no failure.
     Delete(ObjectRef),
 }
 
@@ -134,12 +135,12 @@ impl Plan {
 
     /// A merge patch of the status, and nothing else.
     pub fn status(object: &impl Writable, status: Value, requeue: Requeue) -> Self {
-        let status = StatusPatch { target: ObjectRef::of(object), status };
+        let status = StatusPatch { target: ObjectRef::for_object(object), status };
         Self { status: Some(status), requeue, ..Self::default() }
     }
 
-    /// This plan, then the other one, which says when to reconcile again. One of the two may report refusals: it names the
-    /// kind of the writes that it means.
+    /// This plan, then the other one, which determines when to reconcile again. One of the two may report refusals: it
+    /// names the kind of the writes that it means.
     #[must_use]
     pub fn then(self, mut next: Self) -> Self {
         next.writes.splice(..0, self.writes);
@@ -158,7 +159,7 @@ impl Plan {
         object: &K,
         events: impl IntoIterator<Item = Event>,
     ) {
-        let about = ObjectRef::of(object);
+        let about = ObjectRef::for_object(object);
         let events = events.into_iter();
         self.events.extend(events.map(|event| ObjectEvent {
             component,
@@ -190,12 +191,12 @@ impl Write {
     }
 
     pub fn patch(object: &impl Writable, merge: Value) -> Self {
-        Self::Patch { target: ObjectRef::of(object), merge, guarded: false }
+        Self::Patch { target: ObjectRef::for_object(object), merge, guarded: false }
     }
 
     /// A patch that fails with a conflict if the object has changed.
     pub fn guarded_patch(object: &impl Writable, merge: Value) -> Self {
-        Self::Patch { target: ObjectRef::of(object), merge, guarded: true }
+        Self::Patch { target: ObjectRef::for_object(object), merge, guarded: true }
     }
 
     /// Labels and annotations; `None` where nothing changes.
@@ -209,7 +210,7 @@ impl Write {
 
     /// Signs which image an object of a DataImportCron holds.
     pub fn sign_image(object: &impl Writable, statement: Claims) -> Self {
-        let (target, annotation) = (ObjectRef::of(object), import::GOLDEN_IMAGE_PROOF);
+        let (target, annotation) = (ObjectRef::for_object(object), import::GOLDEN_IMAGE_PROOF);
         Self::Sign { target, annotation, statement }
     }
 
@@ -227,14 +228,14 @@ impl Write {
 
     fn set_finalizer(object: &impl Writable, name: &str, presence: Presence) -> Self {
         let present = object.meta().finalizers.clone().unwrap_or_default();
-        let (target, name) = (ObjectRef::of(object), name.to_owned());
+        let (target, name) = (ObjectRef::for_object(object), name.to_owned());
         Self::SetFinalizer { target, name, presence, present }
     }
 
     /// `None` where the object is terminating.
     pub fn delete(object: &impl Writable) -> Option<Self> {
         let is_terminating = object.meta().deletion_timestamp.is_some();
-        (!is_terminating).then(|| Self::Delete(ObjectRef::of(object)))
+        (!is_terminating).then(|| Self::Delete(ObjectRef::for_object(object)))
     }
 
     /// Deletes whichever object has this name.
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn write_of_what_is_so_already_is_none() {
+    fn write_without_a_change_is_none() {
         let held = pod(json!({ "name": "a", "finalizers": ["x", "y"], "resourceVersion": "7" }));
         let free = pod(json!({ "name": "a" }));
         let leaving = pod(json!({ "name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z" }));

@@ -1,15 +1,14 @@
-//! How much of the content is there, as people and programs read it.
+//! The progress of a transfer, as users and programs read it.
 
 use std::time::Duration;
 
-/// How soon to look again at what nobody tells of, such as progress.
+/// Interval of reading a state that no watch reports, such as progress.
 pub const POLL: Duration = Duration::from_secs(2);
-/// The same for an upload server that nobody sends anything to: it may wait for days.
+/// The same for an upload server without a client: it may wait for days.
 pub const POLL_IDLE: Duration = Duration::from_secs(10);
 
-/// Nobody can tell.
+/// The progress is unknown.
 pub const UNKNOWN: &str = "N/A";
-/// All of it.
 pub const ALL: &str = "100.0%";
 
 /// A percentage as it is shown: `42.00%`.
@@ -17,7 +16,7 @@ pub fn percent(value: f64) -> String {
     format!("{:.2}%", value.clamp(0.0, 100.0))
 }
 
-/// What to show while the work goes on: never all of it, however much has been moved, as the end is still to come.
+/// The progress to show while a worker runs: never 100 %, since the worker has to finish.
 pub fn while_running(shown: Option<&str>) -> &str {
     match shown {
         Some(text) if !text.is_empty() && !text.starts_with("100") => text,
@@ -25,7 +24,7 @@ pub fn while_running(shown: Option<&str>) -> &str {
     }
 }
 
-/// How soon to ask an upload server again, by what it says and what is shown of that.
+/// When to request the progress of an upload server again: sooner while it changes. `shown` is the last one reported.
 pub fn upload_poll(measured: Option<f64>, shown: Option<&str>) -> Duration {
     match measured.map(percent) {
         Some(now) if shown != Some(now.as_str()) => POLL,
@@ -33,7 +32,7 @@ pub fn upload_poll(measured: Option<f64>, shown: Option<&str>) -> Duration {
     }
 }
 
-/// The percentage that a worker's metrics tell, from lines such as
+/// The percentage in the metrics of a worker, from lines such as
 /// `kubevirt_cdi_import_progress_total{ownerUID="uid"} 13.5`.
 pub fn measured(metrics: &str, name: &str, owner_uid: &str) -> Option<f64> {
     metrics.lines().find_map(|line| {
@@ -49,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_metric_of_the_owner_is_read() {
+    fn progress_is_read_from_the_metric_of_the_owner() {
         let name = "kubevirt_cdi_import_progress_total";
         let text = format!(
             "# HELP {name} percent\n{name}{{ownerUID=\"a\"}} 13.5\n{name}{{ownerUID=\"b\"}} 99 1234\n\
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_waits_is_asked_now_and_then() {
+    fn idle_upload_server_is_polled_less_often() {
         assert_eq!(upload_poll(Some(41.0), None), POLL);
         assert_eq!(upload_poll(Some(41.0), Some("40.00%")), POLL);
         for (measured, shown) in [(None, None), (None, Some("N/A")), (Some(41.0), Some("41.00%"))] {
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_complete_before_its_end() {
+    fn progress_is_below_100_percent_while_running() {
         assert_eq!(percent(0.0), "0.00%");
         assert_eq!(percent(41.999), "42.00%");
         assert_eq!(percent(100.0), "100.00%");

@@ -1,4 +1,4 @@
-//! Writes that the API server refuses: what the answer means, and how users learn of it.
+//! Writes that the API server refuses: what the response means, and how it is reported to users.
 
 use api::annotations::state;
 use api::events;
@@ -9,10 +9,10 @@ use crate::event::Event;
 use crate::meta::Changes;
 use crate::object::{Key, ObjectKind, ObjectRef};
 
-/// What the API server says of a namespace's ResourceQuota; other parts of the message vary.
+/// In the API server's message if a ResourceQuota is exceeded; other parts of the message vary.
 const EXCEEDED_QUOTA: &str = "exceeded quota:";
 
-/// The API server's answer to a request that it refused.
+/// The API server's response to a request that it refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub code: u16,
@@ -46,13 +46,13 @@ impl Refusal {
 /// Why a write failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteFailure {
-    /// `None` where there was no answer.
+    /// `None`: there was no response.
     pub refusal: Option<Refusal>,
     /// The error with all its causes.
     pub chain: String,
 }
 
-/// What follows from a write that failed, besides trying again.
+/// What follows from a failed write, in addition to a retry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum OnRefused {
     #[default]
@@ -60,7 +60,7 @@ pub enum OnRefused {
     Report(Box<RefusalReport>),
 }
 
-/// How users learn that a write failed.
+/// How a failed write is reported to users.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefusalReport {
     pub which: ReportedFailures,
@@ -72,7 +72,7 @@ pub struct RefusalReport {
     pub prefix: String,
     pub cause: CauseText,
     pub audience: Vec<Audience>,
-    /// The PVC whose annotations say it.
+    /// The PVC whose annotations report it.
     pub note: Option<(Key, PvcNote)>,
 }
 
@@ -87,12 +87,12 @@ pub enum ReportedFailures {
     Final,
 }
 
-/// How the cause is told, where the quota is not the cause.
+/// The text of the cause, if it is not the quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CauseText {
     /// The error with all its causes.
     Chain,
-    /// What the API server said, where it did.
+    /// The message of the API server, or the chain if there was no response.
     Message,
 }
 
@@ -105,7 +105,7 @@ pub struct Audience {
     pub prefix: String,
 }
 
-/// What the annotations of a PVC say of the failure.
+/// What the annotations of a PVC report of the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PvcNote {
     /// The pod that reads the source of its copy does not run.

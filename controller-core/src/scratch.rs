@@ -1,7 +1,7 @@
-//! Scratch space: the last resort for an image that cannot be put in its place as it comes.
+//! Scratch space, for images that cannot be written to the target while they are downloaded.
 //!
-//! The controllers before this one made it for nearly every import. Here a worker gets it only after it has asked for it,
-//! with the reason in the claim's conditions.
+//! Upstream CDI creates it for nearly every import. Here a worker gets it only after it has requested it, and the PVC's
+//! annotations state why.
 
 use api::ClaimPhase;
 use api::annotations::{import, request};
@@ -17,25 +17,25 @@ use crate::{claim, classes, config};
 
 /// What scratch space depends on.
 pub struct Facts<'a> {
-    /// The claim that is filled.
+    /// The PVC that is filled.
     pub claim: &'a PersistentVolumeClaim,
     /// The worker, which owns its scratch space.
     pub pod: &'a Pod,
     /// All storage classes.
     pub classes: &'a [StorageClass],
-    /// The settings in force.
+    /// The effective settings.
     pub config: Option<&'a CdiConfigStatus>,
     /// For the labels.
     pub installation: &'a Installation,
 }
 
-/// Whether the worker of a claim is to have scratch space: it has said that it needs some.
+/// Whether the worker of a PVC has requested scratch space.
 pub fn is_needed(claim: &PersistentVolumeClaim) -> bool {
     meta::is_true(&claim.metadata, import::REQUIRES_SCRATCH)
 }
 
-/// The class of scratch space: the configured one if it is there, else the cluster's default, else that of the claim it is
-/// for, else none.
+/// The class of scratch space: the configured one if it exists, else the cluster's default, else that of the target
+/// PVC, else none.
 pub fn class_name(
     config: Option<&CdiConfigStatus>,
     classes: &[StorageClass],
@@ -47,8 +47,8 @@ pub fn class_name(
     class.map(|class| meta::name(&class.metadata)).or(of_claim).map(str::to_owned)
 }
 
-/// What scratch space waits for, in words for people. `None`: it has its volume. Nothing ends the wait but a volume, or
-/// whoever deletes the DataVolume: an import that could go on after all is worth more than an error.
+/// A message about what scratch space waits for. `None`: it has its volume. Only a volume or the deletion of the
+/// DataVolume ends the wait: a volume may still be provisioned, so an error would be premature.
 pub fn lack(scratch: &PersistentVolumeClaim) -> Option<String> {
     if meta::claim_phase(scratch) == ClaimPhase::Bound {
         return None;
@@ -68,7 +68,7 @@ pub fn lack(scratch: &PersistentVolumeClaim) -> Option<String> {
     })
 }
 
-/// How much it takes for a disk as large as the claim has room for. `None`, where the claim requests nothing readable.
+/// The size for the largest disk that fits the PVC. `None`: the request of the PVC cannot be parsed.
 fn size(facts: &Facts, class_name: Option<&str>) -> Option<ByteCount> {
     let overhead = |class_name| config::overhead_of(facts.config, facts.classes, class_name);
     let own_class = facts.claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
@@ -77,7 +77,7 @@ fn size(facts: &Facts, class_name: Option<&str>) -> Option<ByteCount> {
     overhead(class_name).pvc_for_disk(disk)?.round_up(ByteCount::MIB)
 }
 
-/// The claim for it. `None`, where nobody can tell how large it has to be.
+/// The PVC for scratch space. `None`: its size cannot be determined.
 pub fn object(facts: &Facts) -> Option<PersistentVolumeClaim> {
     let of_claim = facts.claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     let class_name = class_name(facts.config, facts.classes, of_claim);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_is_looked_for_in_four_places() {
+    fn scratch_class_decision_table() {
         let plain = [class("a", false), class("s", false)];
         let with_default = [class("a", false), class("d", true), class("s", false)];
         for (config, classes, of_claim, expected) in [
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_room_for_the_disk_that_fits_the_claim() {
+    fn scratch_space_fits_the_largest_disk_of_the_pvc() {
         let mut config = configured("s");
         config.filesystem_overhead = serde_json::from_value(
             json!({ "global": "0", "storageClass": { "a": "0.055", "s": "0.1" } }),
@@ -182,7 +182,7 @@ mod tests {
             };
             object(&facts).map(|scratch| meta::requested(&scratch).unwrap().0.clone())
         };
-        // 10 GiB of disk: the claim is that times 1.055, scratch space is that times 1.1.
+        // 10 GiB of disk: the PVC is that times 1.055, scratch space is that times 1.1.
         assert_eq!(
             request(&claim("11327976244", "Filesystem", json!({}))).as_deref(),
             Some("11Gi")
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn it_belongs_to_the_worker_and_is_on_its_node() {
+    fn scratch_space_is_owned_by_the_worker_and_on_its_node() {
         let claim = claim(
             "1Gi",
             "Block",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_waits_for_is_said_until_it_has_it() {
+    fn waiting_is_reported_until_scratch_space_is_bound() {
         let scratch = |class: serde_json::Value, phase: &str| -> PersistentVolumeClaim {
             serde_json::from_value(json!({
                 "metadata": { "name": "disk-scratch" }, "spec": { "storageClassName": class },
@@ -239,16 +239,16 @@ mod tests {
             (json!(null), "Pending", Some("no storage class")),
             (json!(""), "Pending", Some("no storage class")),
         ] {
-            let said = lack(&scratch(class, phase));
-            assert_eq!(said.is_some(), expected.is_some(), "{said:?}");
-            if let (Some(said), Some(words)) = (said, expected) {
-                assert!(said.contains(words) && said.contains("disk-scratch"), "{said}");
+            let message = lack(&scratch(class, phase));
+            assert_eq!(message.is_some(), expected.is_some(), "{message:?}");
+            if let (Some(message), Some(part)) = (message, expected) {
+                assert!(message.contains(part) && message.contains("disk-scratch"), "{message}");
             }
         }
     }
 
     #[test]
-    fn nobody_gets_it_who_has_not_asked() {
+    fn scratch_space_is_created_only_on_request() {
         for (annotations, expected) in [
             (json!({}), false),
             (json!({ import::SOURCE: "registry" }), false),

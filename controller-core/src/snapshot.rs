@@ -1,4 +1,4 @@
-//! VolumeSnapshots, as far as this project looks at them: their kind is no part of Kubernetes itself.
+//! VolumeSnapshots, with the fields that are read. `k8s-openapi` has no types for them.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -10,21 +10,19 @@ pub const API_VERSION: &str = "snapshot.storage.k8s.io/v1";
 /// Kind.
 pub const KIND: &str = "VolumeSnapshot";
 
-/// The state of a claim at one time.
+/// The content of a PVC at one time.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct VolumeSnapshot {
     /// Name, labels and so on.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is asked for.
     #[serde(default)]
     pub spec: VolumeSnapshotSpec,
-    /// What became of it.
     #[serde(default)]
     pub status: Option<VolumeSnapshotStatus>,
 }
 
-/// With group, version and kind, without which the cluster takes nothing.
+/// With group, version and kind, which the API server requires.
 impl Serialize for VolumeSnapshot {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { metadata, spec, status } = self;
@@ -41,78 +39,74 @@ impl Serialize for VolumeSnapshot {
     }
 }
 
-/// What is asked for.
+/// The requested snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotSpec {
-    /// Of what.
     #[serde(default)]
     pub source: VolumeSnapshotOrigin,
-    /// By whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_snapshot_class_name: Option<String>,
 }
 
-/// Of what a snapshot is.
+/// What a snapshot is taken of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotOrigin {
-    /// A claim of the same namespace.
+    /// A PVC of the same namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim_name: Option<String>,
-    /// Content that somebody else has made.
+    /// Content that another client has created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_snapshot_content_name: Option<String>,
 }
 
-/// What became of a snapshot.
+/// The state of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotStatus {
-    /// The storage's side of it.
+    /// Its VolumeSnapshotContent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_volume_snapshot_content_name: Option<String>,
-    /// When the storage has taken it: from then on its origin may change.
+    /// When the storage has taken it. From then on the source may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_time: Option<Time>,
-    /// What went wrong last.
+    /// The last error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<VolumeSnapshotError>,
     /// It may be restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_to_use: Option<bool>,
-    /// The least that a claim made of it has to request.
+    /// The minimum size of a PVC that is restored from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore_size: Option<Quantity>,
 }
 
-/// What went wrong with a snapshot.
+/// Why a snapshot failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VolumeSnapshotError {
-    /// In the words of its driver.
+    /// From the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// The storage's side of a snapshot.
+/// The snapshot in the storage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VolumeSnapshotContent {
     /// Name, labels and so on.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What it is.
     #[serde(default)]
     pub spec: VolumeSnapshotContentSpec,
 }
 
-/// What a snapshot is to the storage.
+/// The driver and the volume of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotContentSpec {
-    /// Who took it.
     #[serde(default)]
     pub driver: String,
-    /// Of the volume that it was taken of.
+    /// The volume mode of its source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_volume_mode: Option<String>,
 }
@@ -123,7 +117,7 @@ impl VolumeSnapshot {
         self.status.as_ref().and_then(|status| status.ready_to_use) == Some(true)
     }
 
-    /// The least that a claim made of it has to request.
+    /// The minimum size of a PVC that is restored from it.
     pub fn restore_size(&self) -> Option<&Quantity> {
         self.status.as_ref()?.restore_size.as_ref()
     }

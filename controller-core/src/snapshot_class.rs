@@ -1,4 +1,4 @@
-//! VolumeSnapshotClass, a kind of which Kubernetes itself has no type, as far as it matters here.
+//! VolumeSnapshotClass, with the fields that are read. `k8s-openapi` has no type for it.
 
 use std::borrow::Cow;
 
@@ -14,11 +14,9 @@ use crate::storage_profile::SnapshotClass;
 /// How snapshots are taken.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VolumeSnapshotClass {
-    /// Its name and annotations.
     pub metadata: ObjectMeta,
-    /// Who takes them.
     pub driver: String,
-    /// What the driver is told.
+    /// For the driver.
     #[serde(default)]
     pub parameters: Option<Pairs>,
 }
@@ -53,7 +51,7 @@ impl Resource for VolumeSnapshotClass {
 }
 
 impl VolumeSnapshotClass {
-    /// As plans look at it.
+    /// The form that plans read.
     pub fn to_fact(&self) -> SnapshotClass {
         SnapshotClass {
             name: meta::name(&self.metadata).to_owned(),

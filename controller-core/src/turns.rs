@@ -1,27 +1,27 @@
-//! Who may begin while others are at work.
+//! Fair admission of workers and polls: which namespace may start one more.
 //!
-//! Whatever is counted lies in the namespaces of users, who may make claims and pods that look like ours, and may have sources
-//! that never end. So what is at work is counted by namespace, only what a claim that we mind proves is counted at all, and
-//! nobody can keep other namespaces from their work by anything that they do in their own.
+//! The counted objects are in the namespaces of users, who may create PVCs and pods that look like those of the
+//! controllers, and may have sources that never end. So running work is counted by namespace, and only if a PVC of
+//! these controllers proves it: whatever users do in their namespace, they cannot block other namespaces.
 
 use std::collections::BTreeMap;
 
-/// How much is at work, by the namespace of whoever asked for it.
+/// How much is running, by the namespace that requested it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AtWork(BTreeMap<String, usize>);
+pub struct RunningByNamespace(BTreeMap<String, usize>);
 
-impl AtWork {
-    /// Whether one more of this namespace may begin, if `most` may be at work: while there is room; and where nothing is at
-    /// work of a namespace, although others have all the room, as long as there are not more of them than `most`. So twice
-    /// as much may be at work, and no more.
-    pub fn lets_begin(&self, namespace: &str, most: usize) -> bool {
+impl RunningByNamespace {
+    /// Whether this namespace may start one more, if `most` may run: while fewer run; and if nothing of the namespace
+    /// runs, even at the limit, as long as at most `most` namespaces have something running. So at most twice as much
+    /// runs.
+    pub fn may_start(&self, namespace: &str, most: usize) -> bool {
         let total: usize = self.0.values().sum();
         total < most || !self.0.contains_key(namespace) && self.0.len() <= most
     }
 }
 
-/// Of the namespaces of all that is at work.
-impl<'a> FromIterator<&'a str> for AtWork {
+/// From the namespace of each running item.
+impl<'a> FromIterator<&'a str> for RunningByNamespace {
     fn from_iter<I: IntoIterator<Item = &'a str>>(namespaces: I) -> Self {
         let mut all = Self::default();
         for namespace in namespaces {
@@ -41,8 +41,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_has_its_turn_whoever_is_at_work() {
-        // What is at work, who asks, how much may be, and the answer.
+    fn admission_decision_table() {
+        // Namespaces of what is running, the namespace that requests a start, the limit, and the result.
         let table: [(&[&str], &str, usize, bool); 10] = [
             (&[], "a", 1, true),
             (&["a"], "a", 1, false),
@@ -55,30 +55,30 @@ mod tests {
             (&["a", "b", "c", "d"], "e", 3, false),
             (&["a"; 100], "b", 3, true),
         ];
-        for (at_work, namespace, most, expected) in table {
-            let all: AtWork = at_work.iter().copied().collect();
-            assert_eq!(all.lets_begin(namespace, most), expected, "{at_work:?} {namespace} {most}");
+        for (running, namespace, most, expected) in table {
+            let all: RunningByNamespace = running.iter().copied().collect();
+            assert_eq!(all.may_start(namespace, most), expected, "{running:?} {namespace} {most}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_more_than_twice_as_much_is_ever_at_work(
+        fn at_most_twice_the_limit_is_running(
             most in 1_usize..5,
-            // Whose turn it would be, or which of those at work is done.
+            // The namespace that would start one, or the index of the one that ends.
             events in prop::collection::vec((any::<bool>(), 0_usize..12), 0..200),
         ) {
             let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
-            let mut at_work: Vec<&str> = Vec::new();
-            for (begins, number) in events {
-                let all: AtWork = at_work.iter().copied().collect();
-                if begins && all.lets_begin(&names[number], most) {
-                    at_work.push(&names[number]);
-                } else if !begins && !at_work.is_empty() {
-                    at_work.swap_remove(number % at_work.len());
+            let mut running: Vec<&str> = Vec::new();
+            for (starts, number) in events {
+                let all: RunningByNamespace = running.iter().copied().collect();
+                if starts && all.may_start(&names[number], most) {
+                    running.push(&names[number]);
+                } else if !starts && !running.is_empty() {
+                    running.swap_remove(number % running.len());
                 }
-                prop_assert!(at_work.len() <= 2 * most);
-                let of_one = |name: &String| at_work.iter().filter(|one| *one == name).count();
+                prop_assert!(running.len() <= 2 * most);
+                let of_one = |name: &String| running.iter().filter(|one| *one == name).count();
                 prop_assert!(names.iter().all(|name| of_one(name) <= most));
             }
         }

@@ -1,8 +1,8 @@
-//! The size of the disk in a claim with a file system, as the worker that filled it has said. Clones of the claim need room
-//! for the disk, and not for what the file system keeps for itself.
+//! The size of the disk in a PVC with a file system, as reported by the worker that filled it. Clones of the PVC need
+//! capacity for the disk only, not for the overhead of the file system.
 //!
-//! The keys, misspelt as they are, and their validity are those of upstream CDI: the size holds for as long as the claim has
-//! the capacity that it had then. A claim that has grown may have a disk that has grown too.
+//! The keys, misspelt as they are, and their validity are those of upstream CDI: the size is valid while the PVC has
+//! the capacity that it had then. The disk in an expanded PVC may have been expanded too.
 
 use api::annotations::state;
 use contract::ByteCount;
@@ -12,8 +12,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::meta::{self, Changes};
 
-/// Notes what a worker has said of the disk in a claim.
-pub fn note(changes: &mut Changes, claim: &PersistentVolumeClaim, message: &ExitMessage) {
+/// Records the size of the disk that the worker has reported.
+pub fn record_virtual_size(
+    changes: &mut Changes,
+    claim: &PersistentVolumeClaim,
+    message: &ExitMessage,
+) {
     let Some(size) = message.virtual_size else { return };
     let status = claim.status.as_ref();
     let capacity = status.and_then(|status| status.capacity.as_ref()?.get("storage"));
@@ -23,7 +27,7 @@ pub fn note(changes: &mut Changes, claim: &PersistentVolumeClaim, message: &Exit
     }
 }
 
-/// What was noted, where it still holds. Users may write it, so that it is never more than the claim has.
+/// The recorded size, if it is still valid. Users may write it, so one above the capacity is ignored.
 pub fn noted(claim: &PersistentVolumeClaim) -> Option<ByteCount> {
     let noted = |key| meta::annotation(&claim.metadata, key);
     let size = noted(state::SOURCE_VIRTUAL_SIZE)?.parse().ok().map(ByteCount::new)?;
@@ -49,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_noted_for_a_file_system_whose_capacity_is_known() {
+    fn virtual_size_is_recorded_for_a_file_system_of_known_capacity() {
         let message = ExitMessage { virtual_size: Some(7 << 20), ..ExitMessage::default() };
         for (mode, capacity, is_noted) in [
             ("Filesystem", Some("10Mi"), true),
@@ -58,18 +62,18 @@ mod tests {
         ] {
             let mut claim = claim(mode, json!({}), capacity);
             let mut changes = Changes::default();
-            note(&mut changes, &claim, &message);
+            record_virtual_size(&mut changes, &claim, &message);
             claim.metadata.annotations = Some(changes.applied_to(&claim.metadata));
             let expected = is_noted.then_some(ByteCount::new(7 << 20));
             assert_eq!(noted(&claim), expected, "{mode} {capacity:?}");
             changes = Changes::default();
-            note(&mut changes, &claim, &ExitMessage::default());
+            record_virtual_size(&mut changes, &claim, &ExitMessage::default());
             assert!(changes.is_empty());
         }
     }
 
     #[test]
-    fn a_size_holds_as_long_as_the_capacity_does() {
+    fn virtual_size_is_valid_while_the_capacity_is_the_same() {
         for (size, then, now, expected) in [
             ("7340032", "10Mi", "10Mi", Some(7_340_032)),
             ("7340032", "10Mi", "10485760", Some(7_340_032)),

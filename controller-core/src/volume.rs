@@ -1,5 +1,5 @@
-//! PersistentVolumes, as far as anybody here looks at them. There are as many as claims in the whole cluster, all of them are
-//! kept, and Kubernetes' own type has room for every driver that there ever was: several times what a volume needs.
+//! PersistentVolumes, with the fields that are read. The cache contains all volumes of the cluster, and the type of
+//! `k8s-openapi`, which has fields for every driver, needs several times the memory.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::meta;
 
-/// A piece of storage. It is patched and never written as a whole, for most of it is left out here.
+/// Only patched, never written as a whole, as most fields are missing here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PersistentVolume {
-    /// Its name and version.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<PersistentVolumeSpec>,
-    /// What became of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<PersistentVolumeStatus>,
 }
@@ -32,32 +29,27 @@ impl PersistentVolume {
         spec.and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default()
     }
 
-    /// How large it is.
     pub fn capacity(&self) -> Option<ByteCount> {
         meta::bytes(self.spec.as_ref()?.capacity.as_ref()?.get("storage")?)
     }
 }
 
-/// What a volume is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PersistentVolumeSpec {
-    /// How it can be mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_modes: Option<Vec<String>>,
-    /// How large it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<BTreeMap<String, Quantity>>,
-    /// Whose it is.
+    /// The PVC that it is bound to or reserved for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_ref: Option<ObjectReference>,
-    /// Of a driver that came with the cluster's storage.
+    /// Set for volumes of a CSI driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csi: Option<CsiVolume>,
-    /// `Delete`, `Retain`: what becomes of it without its claim. Read where it matters, and not kept.
+    /// `Delete` or `Retain`. Set only where the volume was read from the API server; the cache leaves it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_volume_reclaim_policy: Option<String>,
-    /// The class it was made for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
     /// `Block` or `Filesystem`.
@@ -65,14 +57,12 @@ pub struct PersistentVolumeSpec {
     pub volume_mode: Option<String>,
 }
 
-/// A volume of a driver.
+/// A volume of a CSI driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CsiVolume {
-    /// Its name.
     pub driver: String,
 }
 
-/// What became of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PersistentVolumeStatus {
     /// `Available`, `Bound`, `Released`.
@@ -87,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_is_read_as_the_cluster_writes_it() {
+    fn volume_is_read_from_the_json_of_the_api_server() {
         let written = json!({
             "apiVersion": "v1", "kind": "PersistentVolume",
             "metadata": { "name": "pv-1", "resourceVersion": "7" },

@@ -1,8 +1,8 @@
 //! Compressed clusters of disk images: the whole input is available, and the size of the output is known.
 //!
 //! qcow2 stores the compressed length of a cluster in units of 512 bytes, so up to 511 bytes of no meaning may follow.
-//! A cluster is good once its output is full. The grains of a vmdk say their length and where they belong; only the one at
-//! the disk's end may hold less than a grain.
+//! A cluster is good once its output is full. A grain of a vmdk states its length and its guest address; only the one
+//! at the disk's end may hold less than a grain.
 
 use libdeflater::{DecompressionError, Decompressor};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, ResetDirective, find_frame_compressed_size};
@@ -48,8 +48,8 @@ impl ClusterDecoder {
         Self { deflate: Decompressor::new(), zstd: DCtx::create() }
     }
 
-    /// Fills `out` from a cluster stored as `codec` says. Where the disk ends in it, only the first `needed` bytes of `out`
-    /// need be filled. `guest` is its address.
+    /// Fills `out` from a cluster that `codec` compressed. Where the disk ends in it, only the first `needed` bytes of
+    /// `out` need be filled. `guest` is its address.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the stream is invalid, or holds less. `out` then holds anything.

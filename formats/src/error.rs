@@ -44,12 +44,12 @@ pub enum Error {
         at: u64,
     },
     /// The stream can only be decoded with more memory than it is allowed.
-    #[error("the {what} asks for a window of {asked} bytes, allowed are {allowed}")]
+    #[error("the {what} needs a window of {needed} bytes, allowed are {allowed}")]
     WindowTooLarge {
         /// What was being read.
         what: &'static str,
         /// Bytes of history that the decoder has to keep.
-        asked: u64,
+        needed: u64,
         /// The most that it may keep.
         allowed: u64,
     },
@@ -191,7 +191,7 @@ pub enum Error {
         bits: u32,
     },
     /// A number that its place in the format does not allow.
-    #[error("a {what} of {value}, as byte {at} says, is not supported")]
+    #[error("{what} {value} at byte {at} is not supported")]
     Field {
         /// What it is.
         what: &'static str,

@@ -21,7 +21,7 @@ pub(crate) trait FrameHeader: Sized {
     fn parse(fields: &[u8]) -> Result<Option<Self>, NoFrame>;
 }
 
-/// What a frame's header says.
+/// The kind of a frame, from its header.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Frame<H> {
     Data(H),

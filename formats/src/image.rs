@@ -48,13 +48,13 @@ impl KnownBytes {
         Self { head, others: Vec::new(), file_len, seekable: false, backing: None }
     }
 
-    /// Says that any part of the image can be had.
+    /// Declares that any part of the image can be read.
     #[must_use]
     pub fn seekable(self) -> Self {
         Self { seekable: true, ..self }
     }
 
-    /// Says that the image holds only what has changed since the one called `backing`, directories left out. Only qcow2 can.
+    /// Declares that the image holds only the changes since the image with the file name `backing`. Only qcow2 can.
     #[must_use]
     pub fn above(self, backing: &str) -> Self {
         Self { backing: Some(backing.to_owned()), ..self }

@@ -1,4 +1,4 @@
-//! Streams made of parts that can be decoded on their own, for more than one thread.
+//! Streams of parts that can be decoded on their own, for more than one thread.
 //!
 //! A [`Splitter`] reads the compressed stream on one thread, cuts it into parts without decoding them, and verifies
 //! everything around them. Most parts come as a [`CompressedUnit`]: it owns its bytes, knows how much it decodes to and thereby
@@ -68,7 +68,7 @@ impl Read for Inline<'_> {
     }
 }
 
-/// A part that stands for itself.
+/// A part that can be decoded without the others.
 #[derive(Debug)]
 pub struct CompressedUnit {
     pub(crate) kind: Compression,

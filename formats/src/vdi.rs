@@ -18,7 +18,7 @@ const VERSION: u32 = 1 << 16 | 1;
 const DYNAMIC: u32 = 1;
 const STATIC: u32 = 2;
 const BLOCK: u64 = 1 << 20;
-/// Blocks that one part of the map stands for.
+/// Blocks that one part of the map describes.
 const PER_TABLE: u64 = 4096;
 
 const NAMES: Names = Names {
@@ -41,7 +41,7 @@ pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
         return Err(Error::UnsupportedVersion { format: "vdi", version }.into());
     }
     let kind = le_u32(header, 0x4c);
-    // A difference has the identity of its parent; other kinds are not known to anybody.
+    // A difference has the identity of its parent; other kinds are not documented.
     if ![DYNAMIC, STATIC].contains(&kind) || !is_zero(&header[0x1a8..0x1c8]) {
         return Err(Error::Parent { format: "vdi" }.into());
     }
@@ -49,7 +49,7 @@ pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
     for (what, at, expected) in [
         ("sector size", 0x168, SECTOR),
         ("block size", 0x178, BLOCK),
-        ("length of additional data in a block", 0x17c, 0),
+        ("additional block data length", 0x17c, 0),
     ] {
         if number(at) != expected {
             return Err(field(what, at, number(at)).into());
@@ -64,8 +64,7 @@ pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
     }
     let (map_at, data_at) = (number(0x154), number(0x158));
     let map_end = map_at + blocks * 4;
-    for (what, at, value) in
-        [("place of the block map", 0x154, map_at), ("place of the data", 0x158, data_at)]
+    for (what, at, value) in [("block map offset", 0x154, map_at), ("data offset", 0x158, data_at)]
     {
         if value < HEADER_LEN || !value.is_multiple_of(SECTOR) {
             return Err(field(what, at, value).into());

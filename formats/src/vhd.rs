@@ -5,8 +5,8 @@
 //!  fixed:    │ the disk                                                               │ footer │
 //! ```
 //!
-//! Source of the layout: "Virtual Hard Disk Image Format Specification" 1.0, and what `qemu-img` reads. The bitmaps say
-//! which sectors of a block were written, which matters to differences only: the others are zero.
+//! Source of the layout: "Virtual Hard Disk Image Format Specification" 1.0, and what `qemu-img` reads. The bitmaps
+//! mark the sectors of a block that were written, which matters to differences only: the others are zero.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const VERSION: u32 = 1 << 16;
 const FIXED: u32 = 2;
 const DYNAMIC: u32 = 3;
 const DIFFERENCE: u32 = 4;
-/// Blocks that one part of the table stands for.
+/// Blocks that one part of the table describes.
 const PER_TABLE: u64 = 4096;
 /// The specification's largest disk, in cylinders, heads and sectors: larger ones give this too.
 const GEOMETRY_MAX: u64 = 65535 * 16 * 255;
@@ -53,7 +53,7 @@ pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
 
     let header_at = be_u64(footer, 16);
     if header_at < FOOTER_LEN as u64 || header_at >= 1 << 62 {
-        return Err(Error::Field { what: "place of the header", at: 16, value: header_at }.into());
+        return Err(Error::Field { what: "header offset", at: 16, value: header_at }.into());
     }
     let header = known.bytes(header_at..header_at + HEADER_LEN, "vhd header")?;
     if &header[..8] != b"cxsparse" {
@@ -79,7 +79,7 @@ pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
     let header_range = header_at..header_at + HEADER_LEN;
     if table_at < FOOTER_LEN as u64 || table_at >= 1 << 62 {
         let at = header_at + 16;
-        return Err(Error::Field { what: "place of the block table", at, value: table_at }.into());
+        return Err(Error::Field { what: "block table offset", at, value: table_at }.into());
     }
     let (used, end) = (table_at + needed * 4, table_at + blocks * 4);
     if table_at < header_range.end && header_range.start < end {

@@ -36,7 +36,7 @@ pub enum Error {
         url: RedactedUrl,
         status: u16,
         reason: &'static str,
-        /// When the server wants to be requested again.
+        /// When to retry, from the server.
         retry_after: Option<Duration>,
         /// What may help, beginning with a separator, or nothing.
         hint: &'static str,
@@ -127,14 +127,14 @@ pub enum Error {
         /// What is wrong, and what helps. Holds no secret.
         because: String,
     },
-    /// All came, and is not what the store says that it is.
+    /// The object is complete, but its checksum differs from the one that the store reports.
     #[error(
         "checksum validation failed: checksum mismatch: expected {expected}, calculated {calculated} ({name} was \
          damaged in its store or on the way)"
     )]
     Corrupt {
         name: String,
-        /// What the store says: algorithm and hexadecimal digits.
+        /// The checksum that the store reports: algorithm and hexadecimal digits.
         expected: String,
         calculated: String,
     },
@@ -154,7 +154,7 @@ pub enum Error {
     Vanished { name: String },
 }
 
-/// What went wrong below HTTP's answers.
+/// A failure below HTTP: of the connection, or of the transfer over it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
@@ -203,7 +203,7 @@ pub enum TransportError {
         host: String,
         source: Cause,
     },
-    /// Nothing came for so long that the connection was given up.
+    /// No byte came for so long that the connection was abandoned.
     #[error("no byte from {host} for {} seconds", waited.as_secs())]
     Stalled {
         /// Host and port.
@@ -247,8 +247,8 @@ pub enum Next {
 }
 
 impl From<ContainerImageError> for Error {
-    fn from(trouble: ContainerImageError) -> Self {
-        Self::Image(Box::new(trouble))
+    fn from(error: ContainerImageError) -> Self {
+        Self::Image(Box::new(error))
     }
 }
 
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_decides_whether_to_ask_again() {
+    fn retry_depends_on_the_status() {
         let second = Duration::from_secs(1);
         let table = [
             (400, None, Next::Fail),

@@ -43,7 +43,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// Whether the server wants credentials, or other ones.
+    /// Whether the server requires credentials, or other ones.
     pub fn is_about_credentials(self) -> bool {
         matches!(self, Self::Unauthorized | Self::Forbidden)
     }

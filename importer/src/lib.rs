@@ -45,7 +45,7 @@ pub use registry::{
 pub use s3::{S3Credentials, S3Options, s3_location};
 pub use secret::{RedactedUrl, Secret};
 pub use size::size_of_disk;
-pub use stage::{Checkpoints, Stage, StopFlag};
+pub use stage::{Checkpoints, StageSource, StopFlag};
 pub use vddk::{VddkSettings, VddkWatch, vddk};
 pub use web::{
     BadCidr, BasicAuth, CallLimit, CancelOnDrop, Cidr, DeniedAddress, DialExceptions, DialPolicy,

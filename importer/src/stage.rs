@@ -36,8 +36,8 @@ impl Checkpoints {
 }
 
 /// A source that is ready, and how it has to be imported.
-pub struct Stage {
-    /// Where the bytes come from. Dropping it says goodbye to the server, and may take some seconds.
+pub struct StageSource {
+    /// Where the bytes come from. Dropping it disconnects from the server, and may take some seconds.
     pub source: Arc<dyn Source>,
     /// For [`pipeline::Options::delta`].
     pub delta: Option<Delta>,

@@ -148,7 +148,7 @@ fn an_expired_redirect_target_is_requested_again() {
 }
 
 #[test]
-fn a_mirror_that_stays_broken_is_left_for_another() {
+fn broken_mirror_is_replaced_by_another_redirect() {
     let (bad, good) = (server().on(2, Fault::CloseAfter(MIB / 4)), server());
     let bad = bad.when(|request| request.number > 2, Fault::Hangup);
     let first = server().on(1, Fault::RedirectTo(bad.url())).always(Fault::RedirectTo(good.url()));
@@ -179,7 +179,7 @@ fn redirects_without_end_are_refused() {
 }
 
 #[test]
-fn a_certificate_of_an_unknown_authority_is_refused_with_advice() {
+fn certificate_of_an_unknown_ca_is_refused_with_advice() {
     let server = server().tls();
     let error = get(&server.url(), &options()).unwrap_err();
     let chain = chain(&error);
@@ -190,7 +190,7 @@ fn a_certificate_of_an_unknown_authority_is_refused_with_advice() {
 }
 
 #[test]
-fn a_given_authority_is_trusted_for_its_names_only() {
+fn configured_ca_is_trusted_for_its_names_only() {
     let server = server().tls();
     let trusting = HttpOptions { ca_pem: vec![server.ca_pem().into()], ..options() };
     for host in ["127.0.0.1", "localhost"] {
@@ -203,7 +203,7 @@ fn a_given_authority_is_trusted_for_its_names_only() {
 }
 
 #[test]
-fn one_bad_certificate_does_not_spoil_a_bundle() {
+fn invalid_certificate_of_a_bundle_is_skipped() {
     let server = server().tls();
     let file = tempfile::NamedTempFile::new().unwrap();
     let bad = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
@@ -274,7 +274,7 @@ fn a_proxy_that_refuses_is_named() {
 }
 
 #[test]
-fn exceptions_go_round_the_proxy() {
+fn proxy_exceptions_are_connected_directly() {
     let server = server();
     let proxy = Proxy::start();
     let no_proxy = format!("example.com,127.0.0.1:{}", server.port());

@@ -1,4 +1,4 @@
-//! Servers that fail on purpose: every import ends with the image, byte for byte, or with an error that says why.
+//! Servers that fail on purpose: every import ends with the image, byte for byte, or an error that names the cause.
 
 mod common;
 
@@ -97,7 +97,7 @@ fn a_silent_connection_is_replaced() {
 }
 
 #[test]
-fn a_server_that_is_always_odd_still_serves() {
+fn servers_with_unusual_headers_are_read() {
     let odd = [
         ("no ETag", Fault::NoEtag),
         ("weak ETag", Fault::WeakEtag),
@@ -111,7 +111,7 @@ fn a_server_that_is_always_odd_still_serves() {
         for (what, fault) in &odd {
             check(&format!("{what}, ranges {ranges}"), &server(ranges).always(fault.clone()));
             // An end without an announced length looks like a break: there the break has to be in a response
-            // that says its length.
+            // with a length.
             if !matches!(fault, Fault::UntilClose | Fault::LengthText(_)) {
                 let number = if ranges { 2 } else { 1 };
                 let breaks = Fault::CloseAfter(2 * MIB);
@@ -123,7 +123,7 @@ fn a_server_that_is_always_odd_still_serves() {
 }
 
 #[test]
-fn many_breaks_with_some_progress_in_between_do_not_matter() {
+fn breaks_with_progress_in_between_are_not_limited() {
     for ranges in [true, false] {
         let mut server = server(ranges);
         for n in 1..=20 {
@@ -153,7 +153,7 @@ fn a_broken_stream_is_resumed_at_the_byte_where_it_broke() {
 }
 
 #[test]
-fn a_server_that_makes_no_progress_is_given_up() {
+fn import_without_progress_fails() {
     for ranges in [true, false] {
         let at = if ranges { "at byte 1048576" } else { "at byte 1048576 after 5 attempts" };
         let closing = server(ranges).always(Fault::CloseAt(MIB));
@@ -171,7 +171,7 @@ fn a_server_that_makes_no_progress_is_given_up() {
 }
 
 #[test]
-fn a_server_without_ranges_may_not_repeat_itself_for_ever() {
+fn restarts_of_a_server_without_ranges_are_limited() {
     const LONG: u64 = 24 * MIB;
     let mut server = FaultServer::in_memory(&pattern(LONG)).always(Fault::IgnoreRange);
     for n in 1..200 {
@@ -183,12 +183,12 @@ fn a_server_without_ranges_may_not_repeat_itself_for_ever() {
 }
 
 #[test]
-fn an_announced_byte_that_never_comes_is_missed() {
+fn missing_announced_byte_is_an_error() {
     let long = server(false).always(Fault::WrongLength(5));
     check_error("always", &long, &["gave up", "5 bytes early"]);
     let once = server(false).on(1, Fault::WrongLength(5));
     check_error("once", &once, &["it was 3145750 bytes long, it is 3145745 bytes long"]);
-    // A range says its own length, which is then what counts.
+    // A range has its own length, which is then what counts.
     check("ranges", &server(true).always(Fault::WrongLength(5)));
     check("ranges, short", &server(true).on(2, Fault::WrongLength(-5)));
 }

@@ -161,7 +161,7 @@ fn pour(mut stream: TcpStream, start: &str, drip: &str) -> std::io::Result<()> {
 }
 
 #[test]
-fn a_server_that_never_ends_its_answer_is_left_at_the_deadline() {
+fn endless_response_ends_at_the_deadline() {
     let endless_body = "HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n";
     for (start, drip, checksums) in [
         ("", "H", false),
@@ -185,7 +185,7 @@ fn a_server_that_never_ends_its_answer_is_left_at_the_deadline() {
 }
 
 #[test]
-fn the_deadline_is_that_of_tokens_pauses_and_attempts_together() {
+fn deadline_includes_tokens_delays_and_attempts() {
     let (slow, _connections) = dripping("HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n", " ");
     let realm = format!("Bearer realm=\"http://{slow}/token\"");
     let (registry, _) =

@@ -69,7 +69,7 @@ mod anyhow_lite {
     pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 }
 
-/// All that an error says, causes included.
+/// The message of an error and of its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
@@ -98,7 +98,7 @@ fn only_extents_with_data_are_fetched_and_the_transfer_is_finalised() {
 }
 
 #[test]
-fn servers_without_extents_and_engines_without_tokens_serve_as_well() {
+fn servers_without_extents_and_engines_without_tokens_are_supported() {
     let (report, _) = check(OvirtState { extents: None, ..healthy() });
     assert!(report.bytes_read >= 20 * MIB, "{report:?}");
     check(OvirtState { without_tokens: true, ..healthy() });

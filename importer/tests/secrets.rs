@@ -99,7 +99,7 @@ fn no_secret_is_ever_shown() {
         message += &format!("{:?}", import_without_trust(&stranger, &proxy));
     }
     let logged = String::from_utf8(log.0.lock().clone()).unwrap();
-    assert!(logged.contains("asking again for byte"), "{logged}");
+    assert!(logged.contains("requesting byte"), "{logged}");
     let warning = "Unexpected content type 'text/html'. Content might not be a KubeVirt image.";
     assert!(logged.contains(warning), "{logged}");
     for (what, text) in [("reported", &message), ("logged", &logged)] {

@@ -30,13 +30,13 @@ fn state() -> VsphereState {
 }
 
 /// vSphere, nbdkit, and the settings to reach them.
-struct World {
+struct VddkFixture {
     directory: TempDir,
     vsphere: Vsphere,
     settings: VddkSettings,
 }
 
-fn world(state: VsphereState, tls: bool, disk: &SparseDisk) -> Option<World> {
+fn vddk_fixture(state: VsphereState, tls: bool, disk: &SparseDisk) -> Option<VddkFixture> {
     let directory = tempfile::tempdir().unwrap();
     let raw = directory.path().join("raw");
     disk.write_to(&raw);
@@ -57,10 +57,10 @@ fn world(state: VsphereState, tls: bool, disk: &SparseDisk) -> Option<World> {
         work_folder: directory.path().into(),
         stop: StopFlag::default(),
     };
-    Some(World { directory, vsphere, settings })
+    Some(VddkFixture { directory, vsphere, settings })
 }
 
-impl World {
+impl VddkFixture {
     fn target(&self) -> std::path::PathBuf {
         self.directory.path().join("disk.img")
     }
@@ -98,11 +98,11 @@ fn same(path: &Path, disk: &SparseDisk) -> bool {
 
 #[test]
 fn a_whole_disk_comes_through_nbdkit_without_its_holes() {
-    let Some(world) = world(state(), false, &before()) else { return };
-    let report = world.import().unwrap();
-    assert!(same(&world.target(), &before()));
+    let Some(fixture) = vddk_fixture(state(), false, &before()) else { return };
+    let report = fixture.import().unwrap();
+    assert!(same(&fixture.target(), &before()));
     assert!(report.bytes_read < 7 * MIB, "{report:?}");
-    let arguments = world.arguments();
+    let arguments = fixture.arguments();
     let plugin = arguments.iter().position(|word| word == "vddk").unwrap();
     let (before, after) = arguments.split_at(plugin);
     for word in ["--verbose", "--filter=retry", "--filter=cacheextents", "vddk.stats=1"] {
@@ -121,9 +121,9 @@ fn a_whole_disk_comes_through_nbdkit_without_its_holes() {
         "file=[ds] m/d-000002.vmdk",
     ];
     assert_eq!(after, expected);
-    let given = std::fs::read_to_string(world.directory.path().join("password")).unwrap();
+    let given = std::fs::read_to_string(fixture.directory.path().join("password")).unwrap();
     assert_eq!(given, "hush & <hush>");
-    let left = ["nbd.sock", "nbd.pid"].map(|name| world.directory.path().join(name).exists());
+    let left = ["nbd.sock", "nbd.pid"].map(|name| fixture.directory.path().join(name).exists());
     assert_eq!(left, [false, false], "nbdkit has not ended");
 }
 
@@ -136,14 +136,14 @@ fn a_warm_import_writes_what_has_changed_between_two_snapshots() {
         ("snapshot-1", 5 * MIB, Some(12)),
     ] {
         let state = VsphereState { page, expires_at, ..state() };
-        let Some(mut world) = world(state, false, &after()) else { return };
-        world.settings.checkpoints = Checkpoints::between("snapshot-2", previous);
-        world.settings.extra_config = Some("/vddk-args/vddk-config-file".into());
-        before().write_to(&world.target());
-        let report = world.import().unwrap();
-        assert!(same(&world.target(), &after()), "{previous} {page}");
+        let Some(mut fixture) = vddk_fixture(state, false, &after()) else { return };
+        fixture.settings.checkpoints = Checkpoints::between("snapshot-2", previous);
+        fixture.settings.extra_config = Some("/vddk-args/vddk-config-file".into());
+        before().write_to(&fixture.target());
+        let report = fixture.import().unwrap();
+        assert!(same(&fixture.target(), &after()), "{previous} {page}");
         assert_eq!((report.bytes_written, report.zero_bytes), (2 * MIB, MIB), "{previous} {page}");
-        let arguments = world.arguments();
+        let arguments = fixture.arguments();
         for word in [
             "snapshot=snapshot-2",
             "transports=file:nbdssl:nbd",
@@ -152,7 +152,7 @@ fn a_warm_import_writes_what_has_changed_between_two_snapshots() {
         ] {
             assert!(arguments.contains(&word.to_owned()), "{word}: {arguments:?}");
         }
-        let calls = world.vsphere.state().calls.clone();
+        let calls = fixture.vsphere.state().calls.clone();
         let count = calls.iter().filter(|call| *call == "QueryChangedDiskAreas 52 aa/1").count();
         assert!(count >= if page == 0 { 1 } else { 5 }, "{calls:?}");
         let logins = calls.iter().filter(|call| *call == "Login").count();
@@ -161,43 +161,43 @@ fn a_warm_import_writes_what_has_changed_between_two_snapshots() {
 }
 
 #[test]
-fn nothing_changed_is_done_at_once() {
+fn stage_without_changes_reads_and_writes_nothing() {
     let state = VsphereState { areas: vec![], ..state() };
-    let Some(mut world) = world(state, false, &after()) else { return };
-    world.settings.checkpoints = Checkpoints::between("snapshot-2", "snapshot-1");
-    before().write_to(&world.target());
-    let report = world.import().unwrap();
+    let Some(mut fixture) = vddk_fixture(state, false, &after()) else { return };
+    fixture.settings.checkpoints = Checkpoints::between("snapshot-2", "snapshot-1");
+    before().write_to(&fixture.target());
+    let report = fixture.import().unwrap();
     assert_eq!((report.bytes_read, report.bytes_written), (0, 0));
-    assert!(same(&world.target(), &before()));
+    assert!(same(&fixture.target(), &before()));
 }
 
 #[test]
 fn a_disk_is_found_by_any_of_its_files() {
     for file in FILES {
-        let Some(mut world) = world(state(), false, &before()) else { return };
-        world.settings.backing_file = file.into();
-        world.import().unwrap();
-        assert!(world.arguments().contains(&format!("file={file}")));
+        let Some(mut fixture) = vddk_fixture(state(), false, &before()) else { return };
+        fixture.settings.backing_file = file.into();
+        fixture.import().unwrap();
+        assert!(fixture.arguments().contains(&format!("file={file}")));
     }
 }
 
 #[test]
 fn only_the_certificate_with_the_thumbprint_is_trusted() {
-    let Some(mut world) = world(state(), true, &before()) else { return };
-    world.import().unwrap(); // nothing given, nothing checked
+    let Some(mut fixture) = vddk_fixture(state(), true, &before()) else { return };
+    fixture.import().unwrap(); // nothing given, nothing checked
     let any: Checksum = format!("sha1:{}", "0".repeat(40)).parse().unwrap();
     let mut hasher = any.hasher();
-    hasher.update(world.vsphere.certificate());
+    hasher.update(fixture.vsphere.certificate());
     let digest = hasher.finish().to_string();
     let digits = digest.strip_prefix("sha1:").unwrap().to_uppercase();
     let pairs: Vec<_> =
         digits.as_bytes().chunks(2).map(|two| std::str::from_utf8(two).unwrap()).collect();
-    world.settings.thumbprint = pairs.join(":");
-    world.import().unwrap();
-    world.settings.thumbprint = format!("00{}", &pairs.join(":")[2..]);
-    assert!(world.refusal().contains("it has another thumbprint"));
-    world.settings.thumbprint = "short".into();
-    assert!(world.refusal().contains("the thumbprint cannot be used"));
+    fixture.settings.thumbprint = pairs.join(":");
+    fixture.import().unwrap();
+    fixture.settings.thumbprint = format!("00{}", &pairs.join(":")[2..]);
+    assert!(fixture.refusal().contains("it has another thumbprint"));
+    fixture.settings.thumbprint = "short".into();
+    assert!(fixture.refusal().contains("the thumbprint cannot be used"));
 }
 
 #[test]
@@ -213,19 +213,19 @@ fn invalid_settings_are_rejected_with_reasons() {
         (|s| s.stop.set(), "was stopped"),
     ];
     for (change, expected) in table {
-        let Some(mut world) = world(state(), false, &before()) else { return };
-        change(&mut world.settings);
-        let text = world.refusal();
+        let Some(mut fixture) = vddk_fixture(state(), false, &before()) else { return };
+        change(&mut fixture.settings);
+        let text = fixture.refusal();
         assert!(text.contains(expected), "{text}");
     }
-    let Some(world) = world(state(), false, &before()) else { return };
-    std::fs::write(world.directory.path().join("broken"), "").unwrap();
-    let text = world.refusal();
+    let Some(fixture) = vddk_fixture(state(), false, &before()) else { return };
+    std::fs::write(fixture.directory.path().join("broken"), "").unwrap();
+    let text = fixture.refusal();
     assert!(text.contains("nbdkit ended with") && text.contains("no such library"), "{text}");
 }
 
 #[test]
-fn changed_areas_that_make_no_sense_are_refused() {
+fn invalid_changed_areas_are_refused() {
     let answer = |text: &str| format!("<returnval>{text}</returnval>");
     let area = |start: u64, len: u64| {
         format!("<changedArea><start>{start}</start><length>{len}</length></changedArea>")
@@ -242,13 +242,13 @@ fn changed_areas_that_make_no_sense_are_refused() {
         (answer(&(head(0, LEN) + &area(10, 10) + &area(5, 10))), "they overlap"),
     ] {
         let state = VsphereState { changes: Some(changes), ..state() };
-        let Some(mut world) = world(state, false, &after()) else { return };
-        world.settings.checkpoints = Checkpoints::between("snapshot-2", "snapshot-1");
-        let text = world.refusal();
+        let Some(mut fixture) = vddk_fixture(state, false, &after()) else { return };
+        fixture.settings.checkpoints = Checkpoints::between("snapshot-2", "snapshot-1");
+        let text = fixture.refusal();
         assert!(text.contains(expected), "{text}");
     }
     let state = VsphereState { untracked: true, ..state() };
-    let Some(mut world) = world(state, false, &after()) else { return };
-    world.settings.checkpoints = Checkpoints::between("snapshot-2", "snapshot-1");
-    assert!(world.refusal().contains("tracking of changed blocks is not enabled"));
+    let Some(mut fixture) = vddk_fixture(state, false, &after()) else { return };
+    fixture.settings.checkpoints = Checkpoints::between("snapshot-2", "snapshot-1");
+    assert!(fixture.refusal().contains("tracking of changed blocks is not enabled"));
 }

@@ -38,7 +38,7 @@ pub fn largest_size(target: &Target) -> Result<ByteCount, Error> {
     Ok(target.available.map_or(free, |limit| limit.min(free)))
 }
 
-/// A disk is never shrunk, and a file is as long as its volume wants it.
+/// A disk is never shrunk, and a file is as long as its volume requires.
 pub fn final_size(target: &Target, virtual_size: u64) -> u64 {
     virtual_size.max(target.grow_to.map_or(0, ByteCount::get))
 }

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_work_is_continued() {
+    fn journal_of_another_import_is_not_resumed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
         let journal = Journal::new(path.clone(), identity());

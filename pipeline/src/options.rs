@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Where the disk goes and what it has to look like.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// A regular file (made, or replaced once the new disk is complete) or a block device.
+    /// A regular file (created, or replaced once the new disk is complete) or a block device.
     pub path: PathBuf,
     /// The largest virtual size that fits. `None`: what the file system has free, or the device's size.
     pub available: Option<ByteCount>,
@@ -65,7 +65,7 @@ pub struct Options {
     pub checkpoint_every: Duration,
     /// A directory for the rare image that fits neither memory nor the free part of the target. `None`: refuse it.
     pub scratch: Option<PathBuf>,
-    /// The target holds what an earlier import has made, and only changes since then are written.
+    /// The target holds the disk of an earlier import, and only changes since then are written.
     pub delta: Option<Delta>,
 }
 

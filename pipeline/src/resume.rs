@@ -85,7 +85,7 @@ fn identity(planned: &PlannedImport<'_>, validator: &str, disk: &Disk) -> Identi
 
 /// Where the journal of an import is. `None`: a device has none unless `options` name one.
 pub fn journal_path(import: &Import<'_>) -> Option<PathBuf> {
-    let next_to_target = || crate::target::journal_beside(&import.target.path);
+    let next_to_target = || crate::target::journal_next_to(&import.target.path);
     import.options.journal.clone().or_else(next_to_target)
 }
 

@@ -52,7 +52,7 @@ pub fn import_through_scratch(
     check_digest(options, digest.as_ref())?;
     let source: &dyn Source = scratch.as_ref().map_or(source, |scratch| scratch);
     progress.start_over();
-    // Now that any part can be read, the layout may tell more.
+    // Now that any part can be read, the layout may be more detailed.
     let layout = probe(source, None, SourceFormat::Detect)?.facts.layout;
     let disk = planned.disk_size().open_new(target)?;
     let completion = Arc::new(CompletionTracker::untracked());

@@ -60,5 +60,5 @@ pub fn write_each_at(sink: &(impl Sink + ?Sized), mut at: u64, pieces: &[&[u8]])
     Ok(())
 }
 
-/// What direct I/O wants of addresses, lengths and memory: the largest logical block size in use, and the page size.
+/// What direct I/O requires of addresses, lengths and memory: the largest logical block size in use, and the page size.
 pub const ALIGNMENT: usize = 4096;

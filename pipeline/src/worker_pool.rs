@@ -58,7 +58,7 @@ impl State {
 }
 
 impl<J: Send + 'static> WorkerPool<J> {
-    /// Starts `threads` threads named `name`, each with its own worker made by `make`; at most `queue` jobs wait.
+    /// Starts `threads` threads named `name`, each with its own worker, created by `make`; at most `queue` jobs wait.
     ///
     /// # Errors
     /// When the operating system gives no thread.

@@ -40,7 +40,7 @@ fn changes() -> (Memory, Vec<Extent>) {
         extent(19 * MIB..LEN - 512, Unchanged),
         extent(LEN - 512..LEN, Data),
     ];
-    let mut bytes = vec![0x77; LEN as usize]; // also where it says that nothing has changed
+    let mut bytes = vec![0x77; LEN as usize]; // also in the unchanged extents
     bytes[3 * MIB as usize..][..512].fill(0);
     let mut source = Memory::new(bytes, true);
     source.extents = extents.clone();
@@ -85,7 +85,7 @@ fn only_what_has_changed_is_written_and_nothing_is_cut() {
 }
 
 #[test]
-fn a_disk_that_has_grown_grows() {
+fn target_grows_with_the_source_disk() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
     fs::write(&path, &before()[..20 * MIB as usize]).unwrap();
@@ -96,7 +96,7 @@ fn a_disk_that_has_grown_grows() {
 }
 
 #[test]
-fn a_stage_that_failed_leaves_no_finished_disk_and_can_be_done_again() {
+fn failed_stage_leaves_no_finished_disk_and_can_be_repeated() {
     for fails_at in (0..).step_by(7) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
@@ -185,7 +185,7 @@ fn a_device_keeps_what_has_not_changed() {
     assert!(device.bytes() == [after(), tail].concat(), "the disks differ");
 }
 
-/// An overlay on a disk, with everything that an overlay can say, and the disk seen through it.
+/// An overlay on a disk, with every kind of cluster that an overlay can have, and the disk seen through it.
 fn overlay(qemu: &QemuImg, directory: &Path, how: &str) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let base = directory.join("checkpoint-1");
     SparseDisk::new(LEN).with(0, LEN, Fill::Pattern).write_to(&base);
@@ -227,7 +227,7 @@ fn a_qcow2_with_a_backing_file_changes_what_it_holds_and_zeroes_what_it_calls_ze
 #[test]
 fn formats_without_zero_entries_are_rejected_before_a_write() {
     let Some(qemu) = QemuImg::require() else { return };
-    let base = Image::of(&before());
+    let base = Image::from_bytes(&before());
     for format in ["vmdk", "vdi", "vpc", "vhdx"] {
         let image = qemu.convert(base.path(), "raw", format, &[] as &[&str]).bytes();
         let directory = tempfile::tempdir().unwrap();
@@ -245,7 +245,7 @@ fn formats_without_zero_entries_are_rejected_before_a_write() {
 #[test]
 fn a_footer_of_a_guest_s_own_stays() {
     let Some(qemu) = QemuImg::require() else { return };
-    let base = Image::of(&before());
+    let base = Image::from_bytes(&before());
     let fixed = ["-o", "subformat=fixed,force_size=on"];
     let disk = qemu.convert(base.path(), "raw", "vpc", &fixed).bytes();
     let directory = tempfile::tempdir().unwrap();
@@ -261,7 +261,7 @@ fn a_qcow2_on_another_base_is_refused_before_anything_is_touched() {
     let Some(qemu) = QemuImg::require() else { return };
     let directory = tempfile::tempdir().unwrap();
     let (base, overlay, _) = overlay(&qemu, directory.path(), "cluster_size=64k");
-    let alone = Image::of(&base);
+    let alone = Image::from_bytes(&base);
     let alone = qemu.convert(alone.path(), "raw", "qcow2", &[] as &[&str]).bytes();
     let path = directory.path().join("disk.img");
     fs::write(&path, &base).unwrap();

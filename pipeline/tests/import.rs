@@ -85,7 +85,7 @@ fn a_checksum_not_set_in_time_is_calculated() {
 
 /// A preallocated device does not start zeroed.
 #[test]
-fn the_rest_of_the_last_sector_holds_nothing_old() {
+fn tail_of_the_last_sector_is_zeroed() {
     let device_len = 4 * MIB as u64;
     for len in [513, MIB + 1, 3 * MIB - 1, 4 * MIB - 511] {
         let disk = &testkit::pattern(len as u64)[..len];

@@ -98,7 +98,7 @@ fn bytes_of_a_failed_pass_are_not_counted() {
 
 /// An image whose L1 table was moved behind 24 MiB of data.
 fn tables_last(qemu: &QemuImg) -> Vec<u8> {
-    let raw = testkit::Image::of(&testkit::pattern(24 << 20));
+    let raw = testkit::Image::from_bytes(&testkit::pattern(24 << 20));
     let image = qemu.convert(raw.path(), "raw", "qcow2", &["-o", "cluster_size=512"]);
     let path = image.path().as_os_str().to_owned();
     qemu.run(["resize".into(), path, "4G".into()]);

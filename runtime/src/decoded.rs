@@ -56,7 +56,7 @@ impl UndecodableObject {
     }
 }
 
-/// The parts of the metadata that tell one object from another.
+/// The parts of the metadata that identify an object.
 fn identity(text: &str) -> ObjectMeta {
     #[derive(Default, serde::Deserialize)]
     #[serde(rename_all = "camelCase")]

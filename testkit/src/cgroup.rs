@@ -34,7 +34,7 @@ impl Cgroup {
                 .and_then(|()| group.add(root.join("cpu").join(&name), &cpu))
         };
         if let Err(error) = made {
-            skip(&format!("no control group can be made: {error}"));
+            skip(&format!("cannot create a control group: {error}"));
             return None;
         }
         Some(group)
@@ -104,7 +104,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
 
     #[test]
-    fn a_group_holds_its_process_to_its_limits() {
+    fn cgroup_limits_its_processes() {
         let Some(group) = Cgroup::new(64 << 20, 500) else { return };
         let Some(sh) = require_tool("sh") else { return };
         let command = sh.command(["-c", "cat /proc/self/cgroup"]);

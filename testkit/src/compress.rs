@@ -1,4 +1,4 @@
-//! The system's compressors, in every shape of stream that they and people with `cat` produce.
+//! The system's compressors, in every shape of stream that they and `cat` produce.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -21,7 +21,7 @@ pub struct Compressor {
 pub enum Pieces {
     /// As the program does it: one member, one stream of one block (pixz: several), one frame.
     One,
-    /// The input in so many parts, each compressed by itself, one behind the other.
+    /// The input in so many parts, each compressed separately, and concatenated.
     Concatenated(u64),
     /// One xz stream of blocks of so many input bytes, with their sizes in the block headers (`xz -T2`).
     Blocks(u64),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_is_what_the_programs_themselves_accept() {
+    fn every_shape_is_accepted_by_its_program() {
         let disk = SparseDisk::mixed(3 << 20, 1).bytes();
         for (how, program) in [
             (Compressor::GZIP, "gzip"),

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_holds_what_memory_holds() {
+    fn disk_file_equals_the_disk_in_memory() {
         let disk = SparseDisk::mixed(1 << 20, 7).with(1000, 5000, Fill::Pattern);
         let file = tempfile::NamedTempFile::new().unwrap();
         disk.write_to(file.path());

@@ -16,7 +16,7 @@ pub enum FileSystemKind {
     Ext4,
     /// Wants 300 MiB and more.
     Xfs,
-    /// In memory; knows no O_DIRECT on older kernels.
+    /// In memory; does not support O_DIRECT on older kernels.
     Tmpfs,
 }
 

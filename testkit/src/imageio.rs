@@ -1,4 +1,4 @@
-//! A stand-in for oVirt: engine and image server in one, written from the public protocol, with things that go wrong.
+//! A stand-in for oVirt: engine and image server in one, written from the public protocol, with faults.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ pub const SNAPSHOT: &str = "8bb0a5d8-0000-4000-8000-000000000003";
 /// The ticket of the one transfer.
 pub const TICKET: &str = "8bb0a5d8-0000-4000-8000-000000000004";
 
-/// What is served, what goes wrong, and what has happened.
+/// The served disk, the faults, and the recorded requests.
 #[derive(Clone, Debug, Default)]
 pub struct OvirtState {
     /// The bytes of the transfer: a raw disk, or the qcow2 of a delta.
     pub bytes: Vec<u8>,
-    /// The list of extents, if the image server knows them.
+    /// The list of extents, if the image server supports them.
     pub extents: Option<String>,
     /// There is no single sign-on: only name and password.
     pub without_tokens: bool,
@@ -33,7 +33,7 @@ pub struct OvirtState {
     pub expires_at: Option<usize>,
     /// The same, and the transfer is paused until it is resumed.
     pub pauses_at: Option<usize>,
-    /// More or fewer bytes than there are, in every answer from the second on.
+    /// More or fewer bytes than there are, in every response from the second on.
     pub another_length: i64,
     /// The transfer fails by itself at this request for bytes.
     pub fails_at: Option<usize>,
@@ -81,7 +81,7 @@ impl Ovirt {
         self.stub.url("/ovirt-engine/api")
     }
 
-    /// What has happened, and a way to change what goes wrong.
+    /// The recorded requests, and the faults, which can be changed.
     pub fn state(&self) -> MutexGuard<'_, OvirtState> {
         self.state.lock()
     }

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_shows_its_garbage_and_what_is_written() {
+    fn loop_device_holds_its_initial_bytes_and_writes() {
         let Some(device) = LoopDevice::filled_with(0xaa, 3 << 19) else { return };
         device.write_at(4096, b"hello");
         let bytes = device.bytes();

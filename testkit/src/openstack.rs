@@ -11,7 +11,7 @@ use crate::stub::{Stub, StubRequest, StubResponse};
 pub const IMAGE: &str = "2b7f1c1e-0000-4000-8000-000000000001";
 const TOKEN: &str = "secret-token";
 
-/// What is served, what goes wrong, and what has happened.
+/// The served objects, the faults, and the recorded requests.
 #[derive(Clone, Debug, Default)]
 pub struct OpenstackState {
     /// The bytes of the image.
@@ -24,7 +24,7 @@ pub struct OpenstackState {
     pub ranges: bool,
     /// The bytes are at this address instead.
     pub elsewhere: Option<String>,
-    /// The request for bytes with this number, counted from 0, is answered with 503.
+    /// The response to the request for bytes with this number, counted from 0, is 503.
     pub busy_at: Option<usize>,
     /// Bodies of requests for a token.
     pub logins: Vec<String>,
@@ -58,7 +58,7 @@ impl Openstack {
         self.stub.url("/identity")
     }
 
-    /// What has happened, and a way to change what goes wrong.
+    /// The recorded requests, and the faults, which can be changed.
     pub fn state(&self) -> MutexGuard<'_, OpenstackState> {
         self.state.lock()
     }

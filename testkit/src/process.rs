@@ -173,7 +173,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
 fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // A killed program's pipe ends early; what came is what there is.
+        // A killed program's pipe ends early; the output so far is complete.
         let _ = pipe.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
@@ -187,7 +187,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
 
     #[test]
-    fn exit_output_and_memory_are_seen() {
+    fn exit_code_output_and_peak_memory_are_recorded() {
         let Some(sh) = require_tool("sh") else { return };
         let finished =
             run(&mut sh.command(["-c", "echo out; echo err >&2; sleep 0.1; exit 3"]), LIMIT);

@@ -122,7 +122,7 @@ impl Drop for Proxy {
     }
 }
 
-/// One request and all that follows it. A side that goes away ends it: nothing to report.
+/// One request and all further bytes. Ends when either side disconnects, which is no error.
 fn forward(client: TcpStream, number: u64, shared: &Shared) {
     if let Ok(twin) = client.try_clone() {
         shared.connections.lock().push(twin);

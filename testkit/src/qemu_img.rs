@@ -25,8 +25,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image of these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn from_bytes(bytes: &[u8]) -> Self {
         let image = Self::empty();
         std::fs::write(&image.path, bytes).expect("cannot write an image");
         image
@@ -138,7 +137,7 @@ impl QemuImg {
         let (write, die) = ("write -P 7 0 512", "abort");
         let path = image.path();
         let mut command = self.io.command(arguments!["-f", format, "-c", write, "-c", die, path]);
-        // It dies by SIGABRT, which is what is wanted.
+        // It exits by SIGABRT, as intended.
         command.output().expect("cannot run qemu-io");
     }
 

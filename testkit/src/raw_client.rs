@@ -147,8 +147,8 @@ impl Connection {
             if let Some(answer) = parse(&text, method) {
                 return answer;
             }
-            let n = self.hear(&mut piece).unwrap_or_else(|error| panic!("no answer: {error}"));
-            assert!(n > 0, "no answer: {:?}", String::from_utf8_lossy(&text));
+            let n = self.hear(&mut piece).unwrap_or_else(|error| panic!("no response: {error}"));
+            assert!(n > 0, "no response: {:?}", String::from_utf8_lossy(&text));
             text.extend_from_slice(&piece[..n]);
         }
     }

@@ -19,7 +19,7 @@ pub fn kubeconfig(server: &str, user: &str) -> String {
     )
 }
 
-/// What the health port of a program that just starts answers, once it does.
+/// The response of the health port of a program that is starting, once it responds.
 ///
 /// # Panics
 /// When it does not within a minute.
@@ -30,10 +30,10 @@ pub fn wait_for_health() -> String {
             let request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
             stream.write_all(request).expect("cannot send a probe");
             let mut answer = String::new();
-            stream.read_to_string(&mut answer).expect("cannot read the answer to a probe");
+            stream.read_to_string(&mut answer).expect("cannot read the response to a probe");
             return answer;
         }
-        assert!(start.elapsed() < LIMIT, "the health port does not answer");
+        assert!(start.elapsed() < LIMIT, "the health port does not respond");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

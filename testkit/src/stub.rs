@@ -100,7 +100,7 @@ impl Stub {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (config, answer) = (config.clone(), Arc::clone(&answer));
-                // A client that goes away in the middle is nothing to report.
+                // A client that disconnects early is no error.
                 std::thread::spawn(move || {
                     stream.set_read_timeout(Some(Duration::from_secs(120)))?;
                     match config {

@@ -30,11 +30,11 @@ pub struct ServerCertificate {
 impl ServerCertificate {
     /// A new one, of a CA of its own.
     pub fn new() -> Self {
-        Self::of(&[])
+        Self::for_names(&[])
     }
 
     /// The same, for these names or addresses too.
-    pub fn of(names: &[&str]) -> Self {
+    pub fn for_names(names: &[&str]) -> Self {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let authority = Authority::signing_for(&names);
         let Authority { ca_pem: ca, server_pem: [certificate, key], .. } = authority;

@@ -29,11 +29,11 @@ pub struct VsphereState {
     pub capacity: u64,
     /// What has changed between the snapshots: start and length.
     pub areas: Vec<(u64, u64)>,
-    /// So many bytes one answer about changes covers. 0: all.
+    /// The length of the range that one response about changes covers. 0: all.
     pub page: u64,
     /// The session ends before the call with this number.
     pub expires_at: Option<usize>,
-    /// Replaces the answer about changed areas.
+    /// Replaces the response about changed areas.
     pub changes: Option<String>,
     /// Changes are not tracked.
     pub untracked: bool,
@@ -76,7 +76,7 @@ impl Vsphere {
         self.stub.certificate()
     }
 
-    /// What was request.
+    /// The responses, and the recorded calls.
     pub fn state(&self) -> MutexGuard<'_, VsphereState> {
         self.state.lock()
     }

@@ -93,7 +93,7 @@ fn archive_of_every_compression_unpacks_to_the_same_directory() {
             assert_eq!(listing(&new), expected, "{case} of {source}");
             assert_eq!(report["files"], 6, "{case}: {report}");
             let names = std::fs::read_dir(target.path()).unwrap().count();
-            assert_eq!(names, 1, "{case}: something is left beside the folder");
+            assert_eq!(names, 1, "{case}: something is left next to the directory");
         }
     });
 }
@@ -139,7 +139,7 @@ fn wrong_archive_leaves_nothing() {
         assert!(!new.exists(), "{case}");
     }
     let names = std::fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(names, 1, "something is left beside the folder");
+    assert_eq!(names, 1, "something is left next to the directory");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use tests::{LIMIT, Pod};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const CLIENT: &str = "images/golden-vms/disk";
-/// Beside the port of metrics, which both pods have.
+/// Not the port of metrics, which both pods use.
 const PORT: &str = "8444";
 const SOURCE: &str = "var/run/cdi/clone/source";
 /// Some of those that are written into each upload pod; upstream CDI does not start without the first two.
@@ -118,7 +118,7 @@ impl CloneCase {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        let (sent, peak) = beside(&running, || cloner.run());
+        let (sent, peak) = with_peak_memory(&running, || cloner.run());
         assert!(sent.success(), "{self:?}: {}\n{}", sent.stderr, running.kill().stderr);
         let received = running.wait(LIMIT);
         let peak = peak.max(received.peak_rss);
@@ -128,18 +128,18 @@ impl CloneCase {
         } else {
             "Clone Complete"
         };
-        assert_eq!(cloner.last_words(), words, "{self:?}");
-        // By contract, whatever was asked for.
+        assert_eq!(cloner.termination_message(), words, "{self:?}");
+        // By contract, whether or not preallocation was requested.
         let applied = (self.from, self.to) == (Kind::Files, Kind::Files);
         let words = format!(r#"{{"preallocationApplied":{applied},"message":"Clone Complete"}}"#);
-        assert_eq!(server.last_words(), words, "{self:?}");
+        assert_eq!(server.termination_message(), words, "{self:?}");
         check(&server, &target);
         Some(Ended { cloner: sent.peak_rss, server: peak })
     }
 }
 
 /// Runs a function and samples the memory of a program meanwhile.
-fn beside<T>(program: &Running, work: impl FnOnce() -> T) -> (T, u64) {
+fn with_peak_memory<T>(program: &Running, work: impl FnOnce() -> T) -> (T, u64) {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
@@ -190,7 +190,7 @@ impl Trust {
     fn server(&self, program: PathBuf, way: CloneCase, volume: &Volume) -> Pod {
         let names = ["localhost".to_owned()];
         let identity = self.servers.server(&names, HOUR, SystemTime::now()).unwrap();
-        let pod = Pod::of(&program)
+        let pod = Pod::for_program(&program)
             .called("cdi-uploadserver")
             .programs_in("/usr/sbin:/usr/bin:/sbin:/bin")
             .file("identity/tls.crt", identity.certificate)
@@ -222,11 +222,11 @@ impl Trust {
             Kind::Device => ("block", "blockdevice-clone", "/dev/cdi-block-volume"),
             Kind::Files => ("filesystem", "filesystem-clone", "/var/run/cdi/clone/source"),
         };
-        // What the script of upstream CDI's image makes of the environment; ours takes it from there.
+        // The arguments that the script of upstream CDI's image derives from the environment, which ours reads itself.
         let size = size.to_string();
         let words = ["-content-type", content, "-upload-bytes", &size, "-mount", place];
         let words = [&["-v=3", "-alsologtostderr"], &words[..]].concat();
-        let pod = Pod::of(&program)
+        let pod = Pod::for_program(&program)
             .called("cdi-cloner")
             .programs_in("/usr/sbin:/usr/bin:/sbin:/bin")
             .arguments(&words)

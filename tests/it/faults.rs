@@ -1,4 +1,4 @@
-//! The same faults on every kind of source that comes over HTTP: a web server, both object stores, and a registry's
+//! The same faults on every kind of source that is read over HTTP: a web server, both object stores, and a registry's
 //! blobs. The result is the right bytes or an error.
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use importer::{GcsOptions, HttpOptions, RetryPolicy, S3Credentials, S3Options, S
 use testkit::{Fault, FaultServer, KIB, MIB, pattern};
 use tests::container::{Blob, ContainerImage, Tar};
 use tests::registry::StandIn;
-use tests::{LIMIT, told};
+use tests::{LIMIT, error_chain};
 
 use crate::each;
 use crate::s3_server::{KEY_ID, SECRET_KEY};
@@ -20,7 +20,7 @@ enum Origin {
     Web,
     S3,
     Gcs,
-    /// The blobs of a registry lie elsewhere, as they mostly do.
+    /// A registry that redirects to another server for blobs, as most do.
     Registry,
 }
 
@@ -39,7 +39,8 @@ enum ExpectedTransfer {
 
 type Script = fn(FaultServer) -> FaultServer;
 
-/// Byte n, at borders and in the middle; what a server can do instead of answering; answers that are not what they say.
+/// Faults at byte n, at boundaries and in the middle; requests without a response; responses that contradict their
+/// headers.
 const FAULTS: &[(&str, Script, ExpectedTransfer)] = &[
     ("nothing", |server| server, ExpectedTransfer::Whole),
     ("closed at byte 1", |server| server.once(Fault::CloseAt(1)), ExpectedTransfer::Whole),
@@ -77,8 +78,8 @@ const FAULTS: &[(&str, Script, ExpectedTransfer)] = &[
         |server| server.once(Fault::StallAt(3 * MIB)),
         ExpectedTransfer::Whole,
     ),
-    ("no answer at first", |server| server.on(1, Fault::Hangup), ExpectedTransfer::Whole),
-    ("no answer later", |server| server.on(2, Fault::Hangup), ExpectedTransfer::Whole),
+    ("no response at first", |server| server.on(1, Fault::Hangup), ExpectedTransfer::Whole),
+    ("no response later", |server| server.on(2, Fault::Hangup), ExpectedTransfer::Whole),
     ("500 at first", |server| server.on(1, Fault::Status(500)), ExpectedTransfer::Whole),
     ("503 later", |server| server.on(2, Fault::Status(503)), ExpectedTransfer::Whole),
     ("503 always", |server| server.always(Fault::Status(503)), ExpectedTransfer::Refused),
@@ -142,10 +143,10 @@ fn every_source_survives_each_fault() {
         .into_iter()
         .flat_map(|origin| FAULTS.iter().map(move |fault| (origin, fault)))
         .collect();
-    each(&cases, |(origin, (name, script, fate))| {
+    each(&cases, |(origin, (name, script, expected))| {
         let server = script(FaultServer::in_memory(&origin.served(&pattern(LEN))));
         let case = format!("{origin:?}: {name}");
-        match (origin.read(&server), fate) {
+        match (origin.read(&server), expected) {
             (Ok(bytes), ExpectedTransfer::Whole | ExpectedTransfer::WholeOrRefused) => {
                 assert!(bytes == pattern(LEN), "{case}: other bytes");
             }
@@ -251,9 +252,9 @@ fn layer(disk: &[u8]) -> Blob {
 }
 
 fn read(location: &str, options: &HttpOptions) -> Result<Vec<u8>, String> {
-    let source = importer::source(location, options).map_err(|error| told(&error))?;
+    let source = importer::source(location, options).map_err(|error| error_chain(&error))?;
     let (mut stream, mut all) = (source.open(0, None), Vec::new());
-    while let Some(bytes) = stream.next().map_err(|error| told(&*error))? {
+    while let Some(bytes) = stream.next().map_err(|error| error_chain(&*error))? {
         all.extend_from_slice(&bytes);
     }
     Ok(all)

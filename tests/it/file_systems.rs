@@ -1,4 +1,4 @@
-//! The disk that `spec.storage` asks for fits the file system of the PVC that is created for it.
+//! The disk that `spec.storage` requests fits the file system of the PVC that is created for it.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn format(program: &str, options: &[&str], path: &Path) -> Option<()> {
     Some(())
 }
 
-/// What a new file system of `len` bytes leaves to a worker.
+/// The free space of a new file system of `len` bytes.
 fn free_space(program: &str, options: &[&str], len: u64) -> Option<u64> {
     let image = NamedTempFile::with_prefix("tests-fs-").expect("cannot create an image file");
     image.as_file().set_len(len).expect("cannot size an image file");
@@ -59,7 +59,7 @@ fn disk_of_the_requested_size_fits_the_file_system_of_its_pvc() {
 fn raw_disk_as_large_as_requested_is_imported_whole_to_ext4_and_xfs() {
     let disk = SparseDisk::new(240 * MIB).with(0, 240 * MIB, Fill::Pattern);
     let bytes = disk.bytes();
-    let image = Image::of(&bytes);
+    let image = Image::from_bytes(&bytes);
     let size = Overhead::default().pvc_for_disk(ByteCount::new(240 * MIB)).expect("no overflow");
     for (program, options) in
         [("mkfs.ext4", &["-q", "-F", "-m0"][..]), ("mkfs.xfs", &["-q", "-f"][..])]

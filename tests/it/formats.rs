@@ -17,14 +17,14 @@ enum ExpectedImport {
 }
 
 /// Imports each format to each kind of target from a server that `script` creates, and checks the result.
-fn check(script: fn(FaultServer, &Wire) -> FaultServer, fate: ExpectedImport) {
+fn check(script: fn(FaultServer, &Wire) -> FaultServer, expected: ExpectedImport) {
     let cases: Vec<_> = wires().iter().flat_map(|wire| KINDS.map(|kind| (wire, kind))).collect();
     each(&cases, |(wire, kind)| {
         let Some(target) = Target::new(*kind, wire.disk.len() as u64) else { return };
         let server = script(FaultServer::in_memory(&wire.bytes), wire);
         let case = format!("{} to {kind:?}", wire.name);
         let finished = Import::new(server.url(), target.path()).run();
-        match fate {
+        match expected {
             ExpectedImport::Whole => {
                 assert!(finished.success(), "{case}: {}", finished.stderr);
                 target.expect(&wire.disk, &case);
@@ -38,7 +38,7 @@ fn check(script: fn(FaultServer, &Wire) -> FaultServer, fate: ExpectedImport) {
     });
 }
 
-/// Byte n of the wire, in the middle of it and behind what a first look takes.
+/// Offsets in the wire bytes: in the middle, and after the bytes that the probe reads.
 fn middle(wire: &Wire) -> u64 {
     wire.bytes.len() as u64 / 2 + 300 * KIB
 }
@@ -97,7 +97,7 @@ fn import_succeeds_from_a_file() {
     let cases: Vec<_> = wires().iter().flat_map(|wire| KINDS.map(|kind| (wire, kind))).collect();
     each(&cases, |(wire, kind)| {
         let Some(target) = Target::new(*kind, wire.disk.len() as u64) else { return };
-        let image = Image::of(&wire.bytes);
+        let image = Image::from_bytes(&wire.bytes);
         let report = Import::new(image.path(), target.path()).report();
         target.expect(&wire.disk, wire.name);
         let (format, compression) = wire.layers.split_last().expect("there is always a format");
@@ -115,7 +115,7 @@ fn import_succeeds_from_a_file() {
 #[test]
 fn import_succeeds_with_a_small_memory_budget() {
     each(wires(), |wire| {
-        let (server, image) = (FaultServer::in_memory(&wire.bytes), Image::of(&wire.bytes));
+        let (server, image) = (FaultServer::in_memory(&wire.bytes), Image::from_bytes(&wire.bytes));
         let file = Target::file();
         Import::new(image.path(), file.path()).option("--memory", "1Mi").report();
         file.expect(&wire.disk, wire.name);
@@ -169,7 +169,7 @@ fn random_faults_end_in_the_disk_or_an_error() {
 #[test]
 fn import_succeeds_from_stdin() {
     each(wires(), |wire| {
-        let (image, target) = (Image::of(&wire.bytes), Target::file());
+        let (image, target) = (Image::from_bytes(&wire.bytes), Target::file());
         Import::from_stdin(image.path(), target.path()).report();
         target.expect(&wire.disk, wire.name);
     });
@@ -212,7 +212,7 @@ fn truncated_image_is_refused() {
         let case = format!("{} cut to {len} of {}", wire.name, wire.bytes.len());
         let target = Target::file();
         for from_stdin in [false, true] {
-            let image = Image::of(&wire.bytes[..*len]);
+            let image = Image::from_bytes(&wire.bytes[..*len]);
             let import = if from_stdin {
                 Import::from_stdin(image.path(), target.path())
             } else {

@@ -31,13 +31,13 @@ fn qcow2_image() -> Option<Image> {
 fn patched(at: usize, bytes: &[u8]) -> Option<Image> {
     let mut image = qcow2_image()?.bytes();
     image[at..at + bytes.len()].copy_from_slice(bytes);
-    Some(Image::of(&image))
+    Some(Image::from_bytes(&image))
 }
 
 #[test]
 fn images_that_name_another_file_are_refused() {
     let Some(qemu) = QemuImg::require() else { return };
-    let secret = Image::of(&vec![b's'; 1 << 20]);
+    let secret = Image::from_bytes(&vec![b's'; 1 << 20]);
     let folder = tempfile::tempdir().unwrap();
     let overlay = folder.path().join("overlay.qcow2");
     qemu.run(testkit::arguments![
@@ -51,12 +51,12 @@ fn images_that_name_another_file_are_refused() {
         "raw",
         overlay
     ]);
-    refused(&Image::of(&std::fs::read(&overlay).unwrap()), &["backing file"]);
+    refused(&Image::from_bytes(&std::fs::read(&overlay).unwrap()), &["backing file"]);
 
     let (outside, data) = (folder.path().join("outside.qcow2"), folder.path().join("data"));
     let options = format!("data_file={}", data.display());
     qemu.run(testkit::arguments!["create", "-q", "-f", "qcow2", "-o", options, outside, "1M"]);
-    refused(&Image::of(&std::fs::read(&outside).unwrap()), &["data file"]);
+    refused(&Image::from_bytes(&std::fs::read(&outside).unwrap()), &["data file"]);
 
     let descriptor = format!(
         "# Disk DescriptorFile\nversion=1\nCID=12345678\nparentCID=ffffffff\ncreateType=\"monolithicFlat\"\n\
@@ -65,7 +65,7 @@ fn images_that_name_another_file_are_refused() {
     );
     let mut descriptor = descriptor.into_bytes();
     descriptor.resize(1024, b'\n');
-    refused(&Image::of(&descriptor), &["keeps its data in other files"]);
+    refused(&Image::from_bytes(&descriptor), &["keeps its data in other files"]);
 
     // The message names only the kind of a differencing image that does not name its parent.
     for (format, at, kind) in [("vdi", 0x4c, 4), ("vpc", 63, 4)] {
@@ -76,7 +76,7 @@ fn images_that_name_another_file_are_refused() {
             let checksum = u32::from_be_bytes(image[64..68].try_into().unwrap());
             image[64..68].copy_from_slice(&(checksum - 1).to_be_bytes()); // the kind was 3
         }
-        refused(&Image::of(&image), &["difference to another image"]);
+        refused(&Image::from_bytes(&image), &["difference to another image"]);
     }
 }
 
@@ -90,7 +90,7 @@ fn unsupported_formats_are_refused_by_name() {
     qemu.run(testkit::arguments![
         "create", "-q", "--object", secret, "-f", "qcow2", "-o", options, path, "4M"
     ]);
-    refused(&Image::of(&std::fs::read(&path).unwrap()), &["encrypt"]);
+    refused(&Image::from_bytes(&std::fs::read(&path).unwrap()), &["encrypt"]);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn flipped_bit_ends_in_a_disk_or_an_error() {
     crate::each(&places, |(at, bit)| {
         let mut bytes = good.clone();
         bytes[*at] ^= 1 << bit;
-        let (image, target) = (Image::of(&bytes), Target::file());
+        let (image, target) = (Image::from_bytes(&bytes), Target::file());
         for import in [
             Import::new(image.path(), target.path()),
             Import::from_stdin(image.path(), target.path()),
@@ -154,7 +154,7 @@ fn flipped_bit_ends_in_a_disk_or_an_error() {
 fn decompression_bomb_is_limited_by_the_target() {
     // 16 GiB of zeroes in 16 MiB of gzip: one member, many times over.
     let Some(member) = compress(Compressor::GZIP.level(9), &vec![0; 256 << 20]) else { return };
-    let bomb = Image::of(&member.repeat(64));
+    let bomb = Image::from_bytes(&member.repeat(64));
     let Some(target) = Target::device(8 * MIB) else { return };
     let finished = Import::new(bomb.path(), target.path()).start().wait(Duration::from_secs(60));
     assert!(finished.peak_rss <= MEMORY_MAX, "{}", finished.peak_rss);
@@ -165,7 +165,7 @@ fn decompression_bomb_is_limited_by_the_target() {
 #[test]
 fn gigabytes_of_zeroes_become_a_hole() {
     let Some(wire) = compress(Compressor::ZSTD, &vec![0; 256 << 20]) else { return };
-    let image = Image::of(&wire.repeat(8));
+    let image = Image::from_bytes(&wire.repeat(8));
     let target = Target::file();
     let finished = Import::new(image.path(), target.path()).run().expect_success();
     let report = report(&finished);
@@ -181,7 +181,7 @@ fn zstd_window_of_two_gigabytes_is_refused() {
     // RFC 8878, 3.1.1.1.2: exponent 21 is 2^(10+21) bytes. One raw block follows, the last, of 600 bytes.
     let block = ((600_u32 << 3) | 1).to_le_bytes();
     let frame = [&b"\x28\xb5\x2f\xfd\x00"[..], &[21 << 3], &block[..3], &[b'x'; 600]].concat();
-    refused(&Image::of(&frame), &["window", "memory", "large"]);
+    refused(&Image::from_bytes(&frame), &["window", "memory", "large"]);
 }
 
 #[test]
@@ -191,6 +191,6 @@ fn corrupt_image_is_not_imported_as_a_raw_disk() {
         [&b"\x1f\x8b\x08\x00"[..], b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"QFI\xfb\0\0\0\x03"]
     {
         garbage[..magic.len()].copy_from_slice(magic);
-        refused(&Image::of(&garbage), &["cannot decode", "is not", "invalid"]);
+        refused(&Image::from_bytes(&garbage), &["cannot decode", "is not", "invalid"]);
     }
 }

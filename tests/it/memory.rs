@@ -6,7 +6,7 @@ use testkit::{
 };
 use tests::{Import, LIMIT, Target};
 
-/// The budget, and what a process is besides.
+/// The budget, and the overhead of the process.
 const PEAK_MAX: u64 = 64 * MIB;
 
 /// Blocks of xz are decoded whole.
@@ -71,7 +71,7 @@ fn smaller_memory_budget_is_respected() {
 fn default_pod_limits_suffice() {
     // As much again as the limit: page cache that is not written back would hit it.
     let disk = SparseDisk::new(GIB).with(0, GIB, Fill::Random(5));
-    let image = Image::of(&[]);
+    let image = Image::from_bytes(&[]);
     disk.write_to(image.path());
     let Some(group) = Cgroup::new(600_000_000, 750) else { return };
     let target = Target::file();

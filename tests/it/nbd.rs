@@ -23,7 +23,7 @@ fn nbd_export_is_imported_without_its_holes() {
 
 #[test]
 fn nbd_error_names_the_export_and_a_remedy() {
-    let image = Image::of(&[1; 4096]);
+    let image = Image::from_bytes(&[1; 4096]);
     let file = image.path().to_str().expect("a temporary file has a simple name").to_owned();
     let Some(server) = NbdServer::nbdkit(&["file", &file]) else { return };
     let target = Target::file();

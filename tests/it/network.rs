@@ -48,7 +48,7 @@ fn stream_resumes_at_the_failed_byte() {
 }
 
 /// The transfer went on from each of these bytes, only one request was for the first, and nothing was taken twice. On a
-/// busy machine a connection may have been taken for a slow one, and given up for others, a little before it broke.
+/// busy machine a connection may have been taken for a slow one, and replaced by others, a little before it broke.
 fn expect_resumed(server: &FaultServer, report: &serde_json::Value, at: &[u64]) {
     let ranges = server.ranges();
     let begin = |range: &String| range.split('-').next().and_then(|begin| begin.parse().ok());
@@ -223,7 +223,7 @@ fn unreachable_and_non_http_servers_have_different_errors() {
 
 #[test]
 fn changed_image_is_detected_and_reported() {
-    // Broken in the second answer, other bytes in the third.
+    // The second response is cut off, the third has other bytes.
     let server = serve().on(2, Fault::CloseAfter(MIB)).on(3, Fault::ChangeEtag);
     let message = refusal(&server);
     assert!(message.contains("changed during the import"), "{message}");
@@ -239,7 +239,7 @@ fn redirects_are_followed_up_to_a_limit() {
     let target = Target::file();
     Import::new(server.url_of("/first"), target.path()).report();
     target.expect(&pattern(8 * MIB), "redirected");
-    // Resolved once: what follows goes to the last address.
+    // Resolved once: all further requests are sent to the last address.
     let first = server.requests().iter().filter(|request| request.path() == "/first").count();
     assert_eq!(first, 1, "{:?}", server.requests());
     let before = server.requests().len();

@@ -138,7 +138,7 @@ fn poll_of_a_registry_needs_headers_only() {
         let options = HttpOptions { insecure_hosts: vec![host.clone()], ..options() };
         let location = format!("docker://{host}/golden:latest");
         let result = newest(&location, None, &options, None);
-        // What the document hashes to counts, where the headers say nothing that can be true.
+        // The digest of the document counts where the headers hold no valid one.
         assert_eq!(found(result.unwrap()).digest, hash, "{case}");
         assert_eq!(*asked.lock(), expected, "{case}");
     }
@@ -195,7 +195,7 @@ fn poll_of_a_web_server_compares_etag_or_date() {
             first.digest.starts_with(kind) && first.digest.len() == 5 + 64,
             "{case}: {first:?}"
         );
-        // A server that minds no condition is asked in vain, and the same is still the same.
+        // A server that ignores conditional headers: the unchanged image is still recognized as unchanged.
         let again = newest(&location, None, &options(), Some(&first)).unwrap();
         assert_eq!(again, LatestImage::Unchanged, "{case}");
         tags.push(first);
@@ -307,7 +307,7 @@ impl FakeApiServer {
         Self { stub, noted, folder }
     }
 
-    fn surroundings(&self) -> ProcessEnvironment {
+    fn environment(&self) -> ProcessEnvironment {
         let address = self.stub.url("");
         let port = address.rsplit_once(':').unwrap().1.to_owned();
         let variables = [
@@ -325,13 +325,13 @@ impl FakeApiServer {
         self.poll_within("127.0.0.0/8", cron, url)
     }
 
-    /// The same, with what the poller may connect to although it is on this machine.
+    /// The same, with the addresses of this machine to which the poller may connect.
     fn poll_within(&self, allowed: &str, cron: &str, url: &str) -> Result<Vec<Value>, String> {
-        let surroundings = self.surroundings();
+        let environment = self.environment();
         let arguments = ["-ns", "images", "-cron", cron, "-url", url, "-poll-allow-cidrs", allowed];
         let arguments = arguments.map(str::to_owned);
         let flags = Flags::parse(arguments, &importer::poller::FLAGS);
-        importer::poller::run_poller(&flags, &surroundings).map_err(|error| error.to_string())?;
+        importer::poller::run_poller(&flags, &environment).map_err(|error| error.to_string())?;
         Ok(std::mem::take(&mut *self.noted.lock()))
     }
 }
@@ -376,7 +376,7 @@ fn poller_writes_digest_and_time() {
         assert_eq!(annotations[digest].as_str(), expected.as_deref(), "{known:?}");
         assert!(annotations[last].as_str().is_some_and(|time| time.ends_with('Z')), "{change}");
     }
-    // Without an answer nothing is noted, and the job fails.
+    // Without a response nothing is recorded, and the Job fails.
     let cluster = FakeApiServer::start(None);
     let message = cluster.poll("fedora", &url.replace(":latest", ":gone")).unwrap_err();
     assert!(message.contains("failed to pull image"), "{message}");

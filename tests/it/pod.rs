@@ -41,7 +41,7 @@ fn importer_pod_imports_with_upstream_cdis_environment() {
             let server = FaultServer::in_memory(&image);
             let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "100Mi");
             let message = pod.run().expect_success().stderr;
-            assert_eq!(pod.last_words(), COMPLETE, "{name}");
+            assert_eq!(pod.termination_message(), COMPLETE, "{name}");
             assert_eq!(pod.virtual_size(), Some(USABLE), "{name}");
             expect_disk(&pod, &raw, USABLE);
             let committed =
@@ -68,7 +68,7 @@ fn klog_flags_are_accepted() {
             let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
             let pod = pod.arguments(&arguments);
             pod.run().expect_success();
-            assert_eq!(pod.last_words(), COMPLETE, "{line}");
+            assert_eq!(pod.termination_message(), COMPLETE, "{line}");
             assert_eq!(pod.virtual_size(), Some(MIB), "{line}");
             expect_disk(&pod, &disk, MIB);
         }
@@ -103,10 +103,10 @@ fn device_import_overwrites_old_data() {
         let disk = SparseDisk::mixed(12 * MIB, 4).bytes();
         let Some(device) = LoopDevice::filled_with(0xaa, 14 * MIB) else { return };
         let server = FaultServer::in_memory(&disk);
-        // The request of the PVC does not matter: the device is what it is.
+        // The request of the PVC is ignored: the size of the device counts.
         let pod = Pod::on(&device).from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "1Mi");
         let message = pod.run().expect_success().stderr;
-        assert_eq!(pod.last_words(), COMPLETE);
+        assert_eq!(pod.termination_message(), COMPLETE);
         assert_eq!(pod.virtual_size(), None, "a device may be larger than its disk");
         let found = device.bytes();
         assert!(found[..disk.len()] == disk, "the disk differs");
@@ -127,7 +127,7 @@ fn preallocation_is_done_only_if_requested() {
             let allocated = std::fs::metadata(pod.path("data/disk.img")).unwrap().blocks() * 512;
             assert_eq!(allocated >= 16 * MIB, wanted == "true", "{allocated} bytes");
             let applied = format!("\"preallocationApplied\":{wanted}");
-            assert!(pod.last_words().contains(&applied), "{}", pod.last_words());
+            assert!(pod.termination_message().contains(&applied), "{}", pod.termination_message());
         }
     });
 }
@@ -146,7 +146,7 @@ fn blank_disk_is_created_as_documented() {
             pod.run().expect_success();
             let words =
                 format!(r#"{{"preallocationApplied":{preallocate},"message":"Import Complete"}}"#);
-            assert_eq!(pod.last_words(), words);
+            assert_eq!(pod.termination_message(), words);
             assert_eq!(pod.virtual_size(), Some(USABLE));
             expect_disk(&pod, &[], USABLE);
             let allocated = std::fs::metadata(pod.path("data/disk.img")).unwrap().blocks() * 512;
@@ -155,13 +155,13 @@ fn blank_disk_is_created_as_documented() {
         let Some(device) = LoopDevice::filled_with(0xaa, 4 * MIB) else { return };
         let pod = blank(Pod::on(&device), "false");
         pod.run().expect_success();
-        assert_eq!(pod.last_words(), "", "as the reference does it");
+        assert_eq!(pod.termination_message(), "", "as upstream CDI does");
         assert!(device.bytes().iter().all(|byte| *byte == 0), "old bytes show");
         let Some(device) = LoopDevice::filled_with(0xaa, 4 * MIB) else { return };
         let pod = blank(Pod::on(&device), "true");
         pod.run().expect_success();
         assert_eq!(
-            pod.last_words(),
+            pod.termination_message(),
             r#"{"preallocationApplied":true,"message":"Import Complete"}"#
         );
         assert!(device.bytes().iter().all(|byte| *byte == 0), "zeroes are written");
@@ -188,16 +188,16 @@ fn pod_secrets_reach_only_the_server() {
             .file("certs/any-name", server.ca_pem());
         let finished = pod.run().expect_success();
         expect_disk(&pod, &disk, MIB);
-        let message = [finished.stdout, finished.stderr, pod.last_words()].concat();
+        let message = [finished.stdout, finished.stderr, pod.termination_message()].concat();
         assert!(!message.contains("hush"), "{message}");
-        // The proxy's CAs are found by their place.
+        // The proxy's CAs are found by their path.
         let pod = Pod::new().from_url(&server.url()).file("proxycerts/ca.crt", server.ca_pem());
         assert!(pod.run().stderr.contains("got 401"));
     });
 }
 
 #[test]
-fn leftovers_of_an_earlier_attempt_are_replaced() {
+fn files_of_an_earlier_attempt_are_replaced() {
     in_own_network(|| {
         let disk = pattern(2 * MIB);
         let server = FaultServer::in_memory(&disk);

@@ -80,7 +80,7 @@ fn required_sandbox_fails_the_pod_without_landlock() {
         let finished = pod.run();
         assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
         let expected = "cannot enter the sandbox: the kernel does not enforce files, tcp_listen;";
-        assert!(pod.last_words().starts_with(expected), "{}", pod.last_words());
+        assert!(pod.termination_message().starts_with(expected), "{}", pod.termination_message());
         assert!(server.requests().is_empty() && pod.names_in("data").is_empty());
 
         let pod = make().without_landlock();
@@ -195,13 +195,13 @@ fn scratch_space_is_requested_only_if_needed() {
         let pod = pod.file("shared/nothing", "").variable("IMPORTER_DONE_FILE", "/shared/done");
         pod.run().expect_success();
         assert_eq!(
-            pod.last_words(),
+            pod.termination_message(),
             r#"{"scratchSpaceRequired":true,"preallocationApplied":false,"message":"Import Complete"}"#
         );
         assert!(pod.names_in("data").is_empty() && pod.path("shared/done").exists());
         let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "").scratch();
         pod.run().expect_success();
-        assert!(pod.last_words().contains("\"scratchSpaceRequired\":false"));
+        assert!(pod.termination_message().contains("\"scratchSpaceRequired\":false"));
         assert_eq!(pod.names_in("data"), ["disk.img"]);
         assert!(pod.names_in("scratch").is_empty());
     });
@@ -216,8 +216,8 @@ fn too_small_scratch_space_and_volume_have_different_errors() {
         let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
         let pod = pod.mounting("scratch", &full);
         assert_eq!(pod.run().status.code(), Some(1));
-        let words = pod.last_words();
-        assert!(words.contains("not enough room in scratch space at /scratch"), "{words}");
+        let words = pod.termination_message();
+        assert!(words.contains("not enough free space in scratch space at /scratch"), "{words}");
         assert!(TOO_SMALL.iter().all(|text| !words.contains(text)), "{words}");
         assert!(pod.names_in("data").is_empty() && pod.names_in("scratch").is_empty());
     });

@@ -56,7 +56,7 @@ fn ovirt_disk_is_imported_and_its_transfer_finalized() {
         let ovirt = Ovirt::start(state());
         let pod = ovirt_pod(Pod::new(), &ovirt);
         expect_disk(&pod, &before().bytes(), "file");
-        assert_eq!(pod.last_words(), COMPLETE);
+        assert_eq!(pod.termination_message(), COMPLETE);
         assert_eq!(ovirt.state().actions.last().unwrap(), "finalize");
         if let Some(device) = LoopDevice::filled_with(0xaa, 12 * MIB) {
             let ovirt = Ovirt::start(state());
@@ -65,7 +65,7 @@ fn ovirt_disk_is_imported_and_its_transfer_finalized() {
         }
         let refused = ovirt_pod(Pod::new(), &ovirt).variable("IMPORTER_SECRET_KEY", "other");
         assert_eq!(refused.run().status.code(), Some(1));
-        let words = refused.last_words();
+        let words = refused.termination_message();
         assert!(words.starts_with("Unable to connect to imageio data source: "), "{words}");
         assert!(words.contains("Cannot authenticate"), "{words}");
     });
@@ -87,7 +87,7 @@ fn sigterm_cancels_the_ovirt_transfer() {
         let finished = running.wait(LIMIT);
         assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
         assert_eq!(ovirt.state().actions.last().unwrap(), "cancel");
-        assert!(pod.last_words().contains("was stopped"), "{}", pod.last_words());
+        assert!(pod.termination_message().contains("was stopped"), "{}", pod.termination_message());
         assert!(pod.names_in("data").is_empty());
     });
 }
@@ -112,11 +112,16 @@ fn ovirt_delta_changes_the_previous_stage() {
         expect_disk(&stage(IMAGE), &expected, "delta");
         let other = stage("other");
         assert_eq!(other.run().status.code(), Some(1));
-        assert!(other.last_words().contains("and not since other"), "{}", other.last_words());
+        assert!(
+            other.termination_message().contains("and not since other"),
+            "{}",
+            other.termination_message()
+        );
     });
 }
 
-/// A pod in which nbdkit passes for one with VMware's library. Its disk, and what is asked of it, lie in `/opt`.
+/// A pod in which nbdkit simulates the plugin for VMware's library. Its disk, and the arguments that it gets, are in
+/// `/opt`.
 fn vddk_pod(pod: Pod, vsphere: &Vsphere, disk: &SparseDisk) -> Option<Pod> {
     let pod = pod.folder("tmp").file("opt/disk", disk.bytes()).programs_in("/opt:/usr/bin:/bin");
     fake_nbdkit_seen_at(&pod.path("opt"), Path::new("/opt"), Path::new("/opt/disk"))?;
@@ -144,7 +149,7 @@ fn vmware_disk_is_imported_through_nbdkit_in_the_sandbox() {
         let Some(pod) = vddk_pod(Pod::new(), &vsphere, &before()) else { return };
         let pod = pod.file("vddk-args/vddk-config-file", "");
         expect_disk(&pod, &before().bytes(), "file");
-        assert_eq!(pod.last_words(), VDDK_COMPLETE);
+        assert_eq!(pod.termination_message(), VDDK_COMPLETE);
         let password = std::fs::read_to_string(pod.path("opt/password")).unwrap();
         assert_eq!(password, "hush & <hush>");
         let asked = std::fs::read_to_string(pod.path("opt/arguments")).unwrap();
@@ -171,7 +176,7 @@ fn vmware_delta_writes_only_changed_blocks() {
         let Some(pod) = vddk_pod(pod, &vsphere, &after()) else { return };
         let pod = between(pod, "snapshot-1", "snapshot-2");
         expect_disk(&pod, &after().bytes(), "warm");
-        assert_eq!(pod.last_words(), VDDK_COMPLETE);
+        assert_eq!(pod.termination_message(), VDDK_COMPLETE);
         let calls = vsphere.state().calls.clone();
         assert!(calls.contains(&"QueryChangedDiskAreas 52 aa/1".to_owned()), "{calls:?}");
     });
@@ -194,7 +199,7 @@ fn vmware_errors_are_in_the_termination_message() {
             let Some(pod) = vddk_pod(Pod::new(), &vsphere, &before()) else { return };
             let pod = change(pod);
             assert_eq!(pod.run().status.code(), Some(1), "{expected}");
-            let words = pod.last_words();
+            let words = pod.termination_message();
             assert!(words.starts_with("Unable to connect to vddk data source: "), "{words}");
             assert!(words.contains(expected) && !words.contains("hush"), "{words}");
             assert!(pod.names_in("data").is_empty(), "{expected}");

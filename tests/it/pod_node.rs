@@ -21,9 +21,9 @@ fn init(line: &str) -> Pod {
     pod.called("sh").arguments(&["-c", line])
 }
 
-fn importer(beside: &Pod) -> Pod {
+fn importer(other: &Pod) -> Pod {
     Pod::new()
-        .sharing("shared", beside)
+        .sharing("shared", other)
         .from_url("http://localhost:8100/disk.img")
         .variable("IMPORTER_PULL_METHOD", "node")
         .variable("IMPORTER_IMAGE_SIZE", "")
@@ -53,8 +53,8 @@ fn node_pull_server_serves_the_container_disk() {
             pod.run().expect_success();
             assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk.bytes());
             let label = r#""instancetype.kubevirt.io/default-instancetype":"u1.small""#;
-            assert!(pod.last_words().contains(label), "{}", pod.last_words());
-            // The importer's done file ends the server, which takes both files away.
+            assert!(pod.termination_message().contains(label), "{}", pod.termination_message());
+            // The importer's done file ends the server, which removes both files.
             let message = serving.wait(LIMIT).expect_success().stdout;
             assert!(message.contains("/disk/a vm.img"), "{message}");
             assert_eq!(init.names_in("shared"), ["server"]);
@@ -92,7 +92,7 @@ fn unknown_shell_commands_are_refused() {
             assert_eq!(finished.status.code(), Some(127), "{line}");
             assert!(finished.stderr.contains("there is no shell"), "{}", finished.stderr);
         }
-        // The poller's pods ask whether it starts at all.
+        // The poller's pods check whether it starts at all.
         let help = Pod::without_volume().program(cdi_containerimage_server()).arguments(&["-h"]);
         assert!(help.run().expect_success().stdout.starts_with("Usage of"));
     });

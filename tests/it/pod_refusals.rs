@@ -11,7 +11,7 @@ use tests::Pod;
 #[track_caller]
 fn expect(pod: &Pod, finished: &Finished, code: i32, words: &str, case: &str) {
     assert_eq!(finished.status.code(), Some(code), "{case}: {}", finished.stderr);
-    let message = pod.last_words();
+    let message = pod.termination_message();
     match words {
         "" => assert_eq!(message, "", "{case}"),
         words => assert!(message.starts_with(words), "{case}: {message}"),
@@ -112,7 +112,11 @@ fn unreachable_server_is_named_in_message_and_log() {
         let pod = Pod::new().from_url("http://127.0.0.1:1/disk.img");
         let finished = pod.run();
         expect(&pod, &finished, 1, "Unable to connect to http data source: ", "no server");
-        assert!(pod.last_words().contains("cannot connect to 127.0.0.1:1"), "{}", pod.last_words());
+        assert!(
+            pod.termination_message().contains("cannot connect to 127.0.0.1:1"),
+            "{}",
+            pod.termination_message()
+        );
         assert!(finished.stderr.contains("HTTP request errored"), "{}", finished.stderr);
 
         let page =
@@ -155,9 +159,9 @@ fn invalid_image_has_upstream_cdis_message() {
             let pod = Pod::new().from_url(&server.url());
             expect(&pod, &pod.run(), 1, words, case);
             assert!(
-                case == "nothing" || pod.last_words().contains("L1 size too big"),
+                case == "nothing" || pod.termination_message().contains("L1 size too big"),
                 "{}",
-                pod.last_words()
+                pod.termination_message()
             );
             assert!(pod.names_in("data").is_empty(), "{case}");
         }
@@ -175,7 +179,7 @@ fn too_large_disk_has_the_message_that_controllers_match() {
         let finished = pod.run();
         expect(&pod, &finished, 1, "Unable to process data: ", "too large");
         let known = contract::import::texts::TOO_SMALL;
-        let words = pod.last_words();
+        let words = pod.termination_message();
         assert!(known.iter().any(|text| words.contains(text)), "{words}");
         assert!(pod.names_in("data").is_empty());
     });
@@ -202,7 +206,7 @@ fn checksum_mismatch_leaves_no_disk_and_is_final() {
         let ends = |pod: &Pod| {
             let finished = pod.run();
             assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
-            let words = pod.last_words();
+            let words = pod.termination_message();
             assert!(words.starts_with(r#"{"message":"Unable to process data: "#), "{words}");
             let mismatch = format!(
                 "checksum validation failed: checksum mismatch: expected {wrong}, calculated sha256:"
@@ -228,7 +232,7 @@ fn size_detection_has_upstream_cdis_exit_codes() {
         let detect = |pod: Pod, arguments: &[&str]| {
             let pod = pod.program(cdi_image_size_detection()).arguments(arguments);
             let code = pod.run().status.code();
-            (code, pod.last_words())
+            (code, pod.termination_message())
         };
         let disk = |bytes: &[u8]| {
             let pod = Pod::new();

@@ -37,7 +37,7 @@ fn container_disk_labels_are_reported() {
             r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"#,
             r#""labels":{"instancetype.kubevirt.io/default-instancetype":"u1.small"},"message":"Import Complete"}"#
         );
-        assert_eq!(pod.last_words(), expected);
+        assert_eq!(pod.termination_message(), expected);
         assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
         assert_eq!(pod.names_in("data"), ["disk.img"]);
     });
@@ -56,7 +56,7 @@ fn missing_architecture_has_upstream_cdis_message() {
         let expected = "Unable to process data: Unable to transfer source data to scratch space: Failed to read \
                         registry image: Error retrieving image: choosing image instance: no image found in image \
                         index for architecture \"absent\", variant \"\", OS \"linux\"";
-        assert_eq!(pod.last_words(), expected);
+        assert_eq!(pod.termination_message(), expected);
     });
 }
 
@@ -66,7 +66,7 @@ fn missing_image_is_reported_as_image_pull_failure() {
         let registry = StandIn::start();
         let pod = from_registry(&registry.host(), "absent");
         assert_eq!(pod.run().status.code(), Some(1));
-        let words = pod.last_words();
+        let words = pod.termination_message();
         assert!(words.contains("failed to pull image: "), "{words}");
     });
 }
@@ -84,7 +84,7 @@ fn archive_is_unpacked_and_removed_on_a_wrong_checksum() {
         let pod = archive();
         let message = pod.run().expect_success().stderr;
         assert_eq!(
-            pod.last_words(),
+            pod.termination_message(),
             r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#
         );
         assert_eq!(std::fs::read_to_string(pod.path("data/a/b")).unwrap(), "text");
@@ -92,7 +92,11 @@ fn archive_is_unpacked_and_removed_on_a_wrong_checksum() {
         assert!(message.contains("fsync(/data)"), "{message}");
         let pod = archive().variable("IMPORTER_CHECKSUM", &format!("md5:{}", "0".repeat(32)));
         assert_eq!(pod.run().status.code(), Some(0));
-        assert!(pod.last_words().contains("checksum mismatch"), "{}", pod.last_words());
+        assert!(
+            pod.termination_message().contains("checksum mismatch"),
+            "{}",
+            pod.termination_message()
+        );
         assert_eq!(pod.names_in("data"), ["lost+found"]);
     });
 }

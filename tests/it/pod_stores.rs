@@ -33,7 +33,7 @@ fn with_keys(pod: Pod, secret_key: &str) -> Pod {
 #[track_caller]
 fn expect_disk(pod: &Pod, case: &str) {
     let finished = pod.run().expect_success();
-    assert_eq!(pod.last_words(), COMPLETE, "{case}");
+    assert_eq!(pod.termination_message(), COMPLETE, "{case}");
     let found = std::fs::read(pod.path("data/disk.img")).unwrap();
     assert!(found == disk().bytes(), "{case}: the disks differ");
     assert!(!finished.stderr.contains("hush"), "{case}: {}", finished.stderr);
@@ -43,7 +43,7 @@ fn expect_disk(pod: &Pod, case: &str) {
 fn expect_refusal(pod: &Pod, words: &str) {
     let finished = pod.run();
     assert_eq!(finished.status.code(), Some(1), "{words}: {}", finished.stderr);
-    let message = pod.last_words();
+    let message = pod.termination_message();
     assert!(message.contains(words), "{words}: {message}");
     assert!(!message.contains("hush") && !finished.stderr.contains("hush"), "{}", finished.stderr);
     assert!(pod.names_in("data").is_empty(), "{words}");

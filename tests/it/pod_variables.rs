@@ -16,13 +16,13 @@ impl Ran {
     fn made(&self, len: u64) -> bool {
         let disk = std::fs::metadata(self.pod.path("data/disk.img"));
         self.finished.success()
-            && self.pod.last_words().contains("Import Complete")
+            && self.pod.termination_message().contains("Import Complete")
             && disk.is_ok_and(|facts| facts.len() == len)
     }
 
     /// Failed, with these words.
     fn message(&self, words: &str) -> bool {
-        self.finished.status.code() == Some(1) && self.pod.last_words().contains(words)
+        self.finished.status.code() == Some(1) && self.pod.termination_message().contains(words)
     }
 }
 
@@ -70,18 +70,20 @@ fn each_variable_has_its_documented_effect() {
             ("IMPORTER_PROXY_CERT_DIR", "/absent", |ran| ran.made(8 * MIB)),
             ("IMPORTER_PULL_METHOD", "by hand", |ran| ran.made(8 * MIB)),
             ("PREALLOCATION", "F", |ran| {
-                ran.made(8 * MIB) && ran.pod.last_words().contains("\"preallocationApplied\":false")
+                ran.made(8 * MIB)
+                    && ran.pod.termination_message().contains("\"preallocationApplied\":false")
             }),
             ("PREALLOCATION", "1", |ran| {
-                ran.made(8 * MIB) && ran.pod.last_words().contains("\"preallocationApplied\":true")
+                ran.made(8 * MIB)
+                    && ran.pod.termination_message().contains("\"preallocationApplied\":true")
             }),
             ("PREALLOCATION", "yes", |ran| {
-                ran.finished.status.code() == Some(1) && ran.pod.last_words().is_empty()
+                ran.finished.status.code() == Some(1) && ran.pod.termination_message().is_empty()
             }),
         ];
         for (name, value, check) in table {
             let ran = ran(pod(&server.url()).variable(name, value));
-            let message = (ran.pod.last_words(), &ran.finished.stderr);
+            let message = (ran.pod.termination_message(), &ran.finished.stderr);
             assert!(check(&ran), "{name}={value:?}: {message:?}");
         }
     });

@@ -52,7 +52,7 @@ fn expect_disk(pod: &Pod, disk: &[u8]) {
     assert!(!finished.stderr.contains("hush"), "{}", finished.stderr);
 }
 
-/// A guest may make its disk look like an image, which it is not.
+/// The first bytes of a guest's raw disk may resemble the header of an image.
 fn looks_like_qcow2(mut disk: Vec<u8>) -> Vec<u8> {
     disk[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
     disk

@@ -12,7 +12,7 @@ proptest! {
         let Some(qemu) = QemuImg::require() else { return Ok(()) };
         let image = qemu.qcow2(&disk, &how);
         let expected = qemu.to_raw(image.path(), "qcow2");
-        let gz = compress(Compressor::GZIP.level(1), &image.bytes()).map(|bytes| Image::of(&bytes));
+        let gz = compress(Compressor::GZIP.level(1), &image.bytes()).map(|bytes| Image::from_bytes(&bytes));
         let server = FaultServer::in_memory(&image.bytes());
         let scratch = tempfile::tempdir().unwrap();
         for route in ["file", "http", "stdin", "gzip"] {
@@ -39,7 +39,7 @@ proptest! {
     }
 }
 
-/// The same to a device full of old bytes: what is parked there never survives.
+/// The same to a device full of old bytes: parked bytes never remain on it.
 #[test]
 fn parked_bytes_do_not_survive_on_a_device() {
     use testkit::{Change, Qcow2Options, SparseDisk};

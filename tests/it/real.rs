@@ -71,7 +71,7 @@ fn dressed(dress: &str, debian: &Path) -> Option<Image> {
     let qemu = QemuImg::require()?;
     let image = |flags: &[&str]| Some(qemu.convert(debian, "raw", "qcow2", flags));
     let packed = |tool: Option<Tool>, arguments: &[&str]| {
-        let image = Image::of(&[]);
+        let image = Image::from_bytes(&[]);
         let mut command = tool?.command(arguments);
         command.stdin(File::open(debian).ok()?).stdout(File::create(image.path()).ok()?);
         assert!(command.status().ok()?.success(), "{command:?}");

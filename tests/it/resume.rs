@@ -118,7 +118,7 @@ fn file_import_resumes_with_the_default_journal() {
     running.kill();
     server.heal();
     assert!(resumed_at(&import().report()) > 0);
-    target.expect(&wire, "journal beside the file");
+    target.expect(&wire, "journal next to the file");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn damaged_journal_or_target_starts_again() {
         let server = kill_at(LEN * 7 / 8, FaultServer::in_memory(&wire), &target);
         damage(&target);
         assert_eq!(resumed_at(&import(&server, &target).report()), 0);
-        target.expect(&wire, "begun anew");
+        target.expect(&wire, "started again");
     }
 }
 
@@ -165,7 +165,7 @@ fn no_resume_starts_again() {
     let target = Target::file();
     let server = kill_at(LEN * 7 / 8, FaultServer::in_memory(&wire), &target);
     assert_eq!(resumed_at(&import(&server, &target).flag("--no-resume").report()), 0);
-    target.expect(&wire, "begun anew");
+    target.expect(&wire, "started again");
 }
 
 #[test]
@@ -180,14 +180,14 @@ fn imports_that_cannot_resume_start_again() {
         target.expect_unfinished(&disk().bytes(), "killed");
         server.heal();
         assert_eq!(resumed_at(&import(&server, &target).report()), 0);
-        target.expect(&disk().bytes(), "begun anew");
+        target.expect(&disk().bytes(), "started again");
     }
 }
 
 #[test]
 fn local_file_import_resumes() {
     // Slow devices are rare: it may be done before it is killed, and is whole in either case.
-    let image = Image::of(&disk().bytes());
+    let image = Image::from_bytes(&disk().bytes());
     let target = Target::file();
     let import = || Import::new(image.path(), target.path()).option("--checkpoint-every", "0s");
     let running = import().start();

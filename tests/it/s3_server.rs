@@ -1,4 +1,4 @@
-//! An S3 server, and not one of ours: `s3s-fs` serves a directory, checks signatures, and answers as S3 does.
+//! An S3 server of another project: `s3s-fs` serves a directory, checks signatures, and responds as S3 does.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -76,7 +76,7 @@ impl S3Server {
         stream.write_all(head.as_bytes()).expect("cannot send");
         stream.write_all(bytes).expect("cannot send");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("no answer");
+        stream.read_to_string(&mut answer).expect("no response");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
@@ -95,7 +95,7 @@ impl S3Server {
     }
 }
 
-/// `cdi import s3://… --s3-endpoint …`, in surroundings without any keys.
+/// `cdi import s3://… --s3-endpoint …`, in an environment without keys.
 pub fn import(location: &str, endpoint: &str, target: &Path) -> Import {
     Import::new(location, target)
         .option("--s3-endpoint", endpoint)
@@ -113,7 +113,7 @@ async fn serve(listener: TcpListener, service: S3Service) {
         let service = service.clone();
         tokio::spawn(async move {
             let builder = hyper::server::conn::http1::Builder::new();
-            // A client that goes away in the middle is nothing to report.
+            // A client that disconnects early is no error.
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
         });
     }

@@ -12,7 +12,7 @@ use tests::{Import, LIMIT, Target, report, wires};
 fn import_succeeds_from_a_pipe() {
     let Some(cat) = require_tool("cat") else { return };
     crate::each(wires(), |wire| {
-        let (image, target) = (Image::of(&wire.bytes), Target::file());
+        let (image, target) = (Image::from_bytes(&wire.bytes), Target::file());
         let mut source =
             cat.command([image.path()]).stdout(Stdio::piped()).spawn().expect("cannot run cat");
         let mut command = Import::new("-", target.path()).command();

@@ -94,14 +94,14 @@ fn stored_s3_checksum_is_verified() {
     let finished = import(&target).expect_success();
     target.expect(&disk, "whole");
     assert!(finished.stderr.contains("has the crc32 of its store"), "{}", finished.stderr);
-    // A byte in gzip's header that says nothing about the content, spoilt in the store.
-    let mut spoilt = wire.clone();
-    spoilt[8] ^= 0x04;
-    server.put("disk.img.gz", &spoilt);
+    // A byte of gzip's header that does not affect the content is changed in the store.
+    let mut changed = wire.clone();
+    changed[8] ^= 0x04;
+    server.put("disk.img.gz", &changed);
     let target = Target::file();
     let message = import(&target).expect_refusal();
     assert!(message.contains("checksum mismatch: expected crc32:"), "{message}");
-    target.expect_unfinished(&disk, "spoilt");
+    target.expect_unfinished(&disk, "changed in the store");
 }
 
 #[test]
@@ -159,7 +159,7 @@ pub fn service_account() -> String {
     json.to_string()
 }
 
-/// A store that the fault server plays.
+/// A store that the fault server simulates.
 #[derive(Clone, Copy, Debug)]
 enum Store {
     S3,
@@ -210,7 +210,7 @@ impl Store {
             gcs: GcsOptions { endpoint, ..GcsOptions::default() },
             ..HttpOptions::default()
         };
-        let source = importer::source(self.location(), &options).map_err(told)?;
+        let source = importer::source(self.location(), &options).map_err(error_text)?;
         let (mut stream, mut all) = (source.open(0, None), Vec::new());
         while let Some(bytes) = stream.next().map_err(|error| error.to_string())? {
             all.extend_from_slice(&bytes);
@@ -219,7 +219,7 @@ impl Store {
     }
 }
 
-fn told(error: importer::Error) -> String {
+fn error_text(error: importer::Error) -> String {
     error.to_string()
 }
 

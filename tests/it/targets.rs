@@ -8,8 +8,8 @@ use testkit::{
 };
 use tests::{Import, Target, wires};
 
-/// Whether `cdi import` says that the device or the file system is too small.
-fn says_too_small(message: &str) -> bool {
+/// Whether `cdi import` reports that the device or the file system is too small.
+fn reports_too_small(message: &str) -> bool {
     message.contains("choose a larger device")
         || message.to_lowercase().contains("no space left on device")
 }
@@ -23,7 +23,7 @@ fn old_data_is_not_readable_in_gaps_or_behind_the_disk() {
         .with(3 * MIB, 4 * KIB, Fill::Byte(0))
         .with(20 * MIB, 3 * MIB + 700, Fill::Random(3))
         .with(40 * MIB - 512, 512, Fill::Pattern);
-    let raw = Image::of(&disk.bytes());
+    let raw = Image::from_bytes(&disk.bytes());
     let mut images = vec![(raw, "raw")];
     if let Some(qemu) = QemuImg::require() {
         images.push((qemu.qcow2(&disk, &Qcow2Options::default()), "qcow2"));
@@ -49,7 +49,7 @@ fn target_too_small_by_one_byte_is_refused_before_the_download() {
         // A device is counted in sectors: one too few.
         let Some(target) = Target::device(wire.disk.len() as u64 - 512) else { return };
         let message = Import::new(server.url(), target.path()).refusal();
-        assert!(says_too_small(&message), "{}: {message}", wire.name);
+        assert!(reports_too_small(&message), "{}: {message}", wire.name);
         assert_eq!(server.requests().len(), 1, "{}: {:?}", wire.name, server.requests());
         assert!(server.body_bytes_sent() <= MIB, "{}: {}", wire.name, server.body_bytes_sent());
         target.expect(&vec![0xaa; wire.disk.len() - 512], wire.name);
@@ -59,18 +59,18 @@ fn target_too_small_by_one_byte_is_refused_before_the_download() {
         exact.expect(&wire.disk, wire.name);
     }
     // One byte more than fits is a sector more than fits.
-    let image = Image::of(&SparseDisk::mixed(2 * MIB + 1, 1).bytes());
+    let image = Image::from_bytes(&SparseDisk::mixed(2 * MIB + 1, 1).bytes());
     let Some(target) = Target::device(2 * MIB) else { return };
-    assert!(says_too_small(&Import::new(image.path(), target.path()).refusal()));
+    assert!(reports_too_small(&Import::new(image.path(), target.path()).refusal()));
 }
 
 #[test]
 fn compressed_disk_that_proves_too_large_is_refused() {
     crate::each(wires(), |wire| {
-        let image = Image::of(&wire.bytes);
+        let image = Image::from_bytes(&wire.bytes);
         let Some(target) = Target::device(wire.disk.len() as u64 / 2 / 512 * 512) else { return };
         let message = Import::new(image.path(), target.path()).refusal();
-        assert!(says_too_small(&message), "{}: {message}", wire.name);
+        assert!(reports_too_small(&message), "{}: {message}", wire.name);
         target.expect_unfinished(&wire.disk, wire.name);
     });
 }
@@ -81,10 +81,10 @@ fn full_file_system_fails_the_import_and_leaves_nothing() {
     for kind in [FileSystemKind::Ext4, FileSystemKind::Tmpfs] {
         let Some(file_system) = FileSystem::new(kind, 16 * MIB) else { return };
         let Some(wire) = testkit::compress(testkit::Compressor::ZSTD, &disk) else { return };
-        let image = Image::of(&wire);
+        let image = Image::from_bytes(&wire);
         let target = file_system.path().join("disk.img");
         let message = Import::new(image.path(), &target).refusal();
-        assert!(says_too_small(&message), "{kind:?}: {message}");
+        assert!(reports_too_small(&message), "{kind:?}: {message}");
         assert!(!target.exists(), "{kind:?}");
         let left: u64 = std::fs::read_dir(file_system.path())
             .expect("cannot list")
@@ -98,7 +98,7 @@ fn full_file_system_fails_the_import_and_leaves_nothing() {
 
 #[test]
 fn unwritable_directory_is_named() {
-    let image = Image::of(&SparseDisk::mixed(MIB, 1).bytes());
+    let image = Image::from_bytes(&SparseDisk::mixed(MIB, 1).bytes());
     let Some(file_system) = FileSystem::new(FileSystemKind::Ext4, 8 * MIB) else { return };
     file_system.make_read_only();
     let target = file_system.path().join("disk.img");
@@ -121,7 +121,7 @@ fn device_in_use_is_refused() {
     let tools = require_tool("mkfs.ext4").zip(require_tool("e2fsck"));
     let Some((mkfs, fsck)) = tools else { return };
     mkfs.run(testkit::arguments!["-q", "-F", device.path()]);
-    let image = Image::of(&SparseDisk::mixed(MIB, 1).bytes());
+    let image = Image::from_bytes(&SparseDisk::mixed(MIB, 1).bytes());
     let mounted = FileSystem::of_device(device.path());
     let message = Import::new(image.path(), device.path()).refusal();
     assert!(
@@ -139,17 +139,17 @@ fn existing_file_is_replaced_only_by_a_complete_disk() {
     let disk = SparseDisk::mixed(4 * MIB, 1).bytes();
     let target = Target::file();
     std::fs::write(target.path(), b"the disk of yesterday").expect("cannot write");
-    let broken = Image::of(b"QFI\xfb\0\0\0\x03 and then nothing");
+    let broken = Image::from_bytes(b"QFI\xfb\0\0\0\x03 and then nothing");
     Import::new(broken.path(), target.path()).refusal();
     assert_eq!(std::fs::read(target.path()).expect("cannot read"), b"the disk of yesterday");
-    Import::new(Image::of(&disk).path(), target.path()).report();
+    Import::new(Image::from_bytes(&disk).path(), target.path()).report();
     target.expect(&disk, "replaced");
 }
 
 #[test]
 fn zeroes_become_holes_unless_preallocated() {
     let disk = SparseDisk::new(64 * MIB).with(10 * MIB, MIB, Fill::Random(2));
-    let image = Image::of(&disk.bytes());
+    let image = Image::from_bytes(&disk.bytes());
     let sparse = Target::file();
     let report = Import::new(image.path(), sparse.path()).report();
     sparse.expect(&disk.bytes(), "sparse");
@@ -172,7 +172,7 @@ fn zeroes_become_holes_unless_preallocated() {
 fn partial_last_sector_is_padded() {
     for len in [0_u64, 1, 511, 512, 513, 4095, 4097, MIB - 1, MIB + 1] {
         let disk = testkit::pattern(len);
-        let image = Image::of(&disk);
+        let image = Image::from_bytes(&disk);
         for from_stdin in [false, true] {
             let target = Target::file();
             let import = if from_stdin {
@@ -198,7 +198,7 @@ fn partial_last_sector_is_padded() {
 #[test]
 fn every_file_system_gets_the_same_disk() {
     let disk = SparseDisk::mixed(24 * MIB, 4);
-    let image = Image::of(&disk.bytes());
+    let image = Image::from_bytes(&disk.bytes());
     for (kind, len) in [
         (FileSystemKind::Ext4, 64 * MIB),
         (FileSystemKind::Xfs, 320 * MIB),
@@ -211,7 +211,7 @@ fn every_file_system_gets_the_same_disk() {
         let blocks = std::fs::metadata(&target).expect("cannot look").blocks() * 512;
         assert!(blocks < 24 * MIB, "{kind:?}: {blocks}");
         let mode = std::fs::metadata(&target).expect("cannot look").mode() & 0o777;
-        assert_eq!(mode & 0o007, 0, "{kind:?}: {mode:o}: a disk is not for everybody");
+        assert_eq!(mode & 0o007, 0, "{kind:?}: {mode:o}: a disk is not readable for all users");
     }
 }
 

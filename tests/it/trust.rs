@@ -24,7 +24,7 @@ fn unknown_ca_is_refused_with_a_hint() {
         "{message}"
     );
     assert!(message.to_lowercase().contains("unknown") && message.contains("--ca"), "{message}");
-    assert!(server.requests().is_empty(), "nothing was asked");
+    assert!(server.requests().is_empty(), "a request was sent");
     target.expect_unfinished(&[], "refused");
 }
 

@@ -36,7 +36,7 @@ impl Tar {
         self.entry(path, b'2', target, b"")
     }
 
-    /// With an entry of any type, as its byte in the header says it.
+    /// With an entry of any type; `kind` is the type byte of its header.
     #[must_use]
     pub fn entry(mut self, path: &str, kind: u8, link: &str, content: &[u8]) -> Self {
         let mut header = [0_u8; 512];
@@ -75,11 +75,11 @@ pub enum Packing {
     DockerGzip,
     /// `tar+zstd`
     Zstd,
-    /// By xz, under the name of a plain tar: only its content tells.
+    /// By xz, with the media type of a plain tar: only the content shows the compression.
     Xz,
 }
 
-/// A blob and what a manifest calls it.
+/// A blob and its media type.
 #[derive(Clone, Debug)]
 pub struct Blob {
     pub media_type: String,
@@ -142,7 +142,7 @@ pub struct ContainerImage {
 impl ContainerImage {
     /// An image for linux on `architecture`, with these environment entries.
     pub fn new(architecture: &str, environment: &[&str], layers: Vec<Blob>) -> Self {
-        // True of those that are not compressed, and nobody here looks at the others.
+        // Right for layers that are not compressed; the tests do not read those of the others.
         let diff_ids: Vec<_> = layers.iter().map(Blob::digest).collect();
         let config = serde_json::json!({
             "architecture": architecture,
@@ -159,11 +159,11 @@ impl ContainerImage {
             media_type: "application/vnd.oci.image.config.v1+json".into(),
             bytes: config.to_string().into_bytes(),
         };
-        Self::of(config, layers)
+        Self::from_blobs(config, layers)
     }
 
     /// An image, or an artifact, of these blobs.
-    pub fn of(config: Blob, layers: Vec<Blob>) -> Self {
+    pub fn from_blobs(config: Blob, layers: Vec<Blob>) -> Self {
         let media_type = "application/vnd.oci.image.manifest.v1+json".to_owned();
         let manifest = serde_json::json!({
             "schemaVersion": 2,

@@ -20,8 +20,8 @@ pub struct Wire {
     pub disk: Vec<u8>,
 }
 
-/// A mixed disk of 12 MiB as raw, ISO, and everything that the oracles make of it. What an oracle is missing for, is
-/// missing, and said aloud. Made once.
+/// A mixed disk of 12 MiB as raw, as ISO, and in each format that an installed tool creates. A format whose tool is
+/// missing is left out with a message. Created once.
 pub fn wires() -> &'static [Wire] {
     static WIRES: OnceLock<Vec<Wire>> = OnceLock::new();
     WIRES.get_or_init(|| {

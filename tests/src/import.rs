@@ -97,7 +97,7 @@ impl Import {
     }
 }
 
-/// Where journals of devices lie: beside what cargo builds, and not among the user's.
+/// The directory of the journals of devices: in the build directory, not in the user's state directory.
 pub fn state() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows where it is");
     test.with_file_name("it-state")

@@ -14,7 +14,7 @@ pub use pod::Pod;
 pub use target::{Kind, Target};
 
 /// An error with its causes, on one line.
-pub fn told(error: &dyn std::error::Error) -> String {
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

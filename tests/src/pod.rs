@@ -91,16 +91,16 @@ exec chroot "$POD/root" /usr/bin/env -u POD -u PROGRAM -u NAME -u DEVICE -u NODE
 pub struct Pod {
     folder: TempDir,
     device: Option<PathBuf>,
-    /// What the device is called in `/dev`.
+    /// The name of the device in `/dev`.
     node: &'static str,
     program: PathBuf,
-    /// What the program is called there.
+    /// The name of the program there.
     name: &'static str,
-    /// Where programs are looked for.
+    /// The value of `PATH`.
     programs: &'static str,
     environment: BTreeMap<String, String>,
     arguments: Vec<String>,
-    /// What is missing of the kernel.
+    /// Disables features of the kernel.
     prepare: fn(&mut Command),
 }
 
@@ -117,7 +117,7 @@ impl Pod {
         Self::without_volume().device(device)
     }
 
-    /// With no volume at all, which no controller would do.
+    /// Without a volume, which no controller creates.
     pub fn without_volume() -> Self {
         let folder = TempDir::with_prefix("cdi-pod-").expect("cannot make a folder");
         let words = folder.path().join("termination-log");
@@ -139,7 +139,7 @@ impl Pod {
         }
     }
 
-    /// A populator's: its volume is elsewhere, and its variables are the keys of a Secret.
+    /// A populator's pod: its volume has another path, and its environment variables are the keys of a Secret.
     pub fn of_populator(program: &Path) -> Self {
         let pod = Self::without_volume();
         pod.mount("mnt");
@@ -151,8 +151,8 @@ impl Pod {
         }
     }
 
-    /// Another program's, with nothing but what is said of it.
-    pub fn of(program: &Path) -> Self {
+    /// A pod of another program, without arguments and environment variables.
+    pub fn for_program(program: &Path) -> Self {
         Self {
             environment: BTreeMap::new(),
             arguments: Vec::new(),
@@ -191,7 +191,7 @@ impl Pod {
         self
     }
 
-    /// With the same directory at this mount as a container beside it.
+    /// With the same directory at this mount as another container of the pod.
     #[must_use]
     pub fn sharing(self, mount: &str, other: &Self) -> Self {
         let here = self.path(mount);
@@ -258,7 +258,7 @@ impl Pod {
         self.folder.path().join(name)
     }
 
-    /// What lies in a mount, sorted.
+    /// The names in a mount, sorted.
     pub fn names_in(&self, mount: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(mount)).expect("cannot list a mount");
         let mut names: Vec<_> = entries
@@ -269,8 +269,8 @@ impl Pod {
     }
 
     /// The termination message, without the size of the disk, which has its own test.
-    pub fn last_words(&self) -> String {
-        let words = self.termination_message();
+    pub fn termination_message(&self) -> String {
+        let words = self.raw_termination_message();
         match words.split_once(SIZE_KEY) {
             Some((before, after)) => {
                 before.to_owned() + after.trim_start_matches(|c: char| c.is_ascii_digit())
@@ -281,12 +281,12 @@ impl Pod {
 
     /// The size of the disk in a file of the volume, as in the termination message.
     pub fn virtual_size(&self) -> Option<u64> {
-        let words = self.termination_message();
+        let words = self.raw_termination_message();
         let (_, after) = words.split_once(SIZE_KEY)?;
         after.trim_end_matches('}').parse().ok()
     }
 
-    fn termination_message(&self) -> String {
+    fn raw_termination_message(&self) -> String {
         fs::read_to_string(self.path("termination-log")).expect("cannot read the termination log")
     }
 

@@ -117,7 +117,7 @@ impl DockerRegistry {
         assert!(head.starts_with("HTTP/1.1 201"), "{head}");
     }
 
-    /// One request, and the head of its answer.
+    /// One request, and the head of its response.
     fn ask(&self, method: &str, path: &str, media_type: &str, body: &[u8]) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
         let kind = if media_type.is_empty() {
@@ -133,7 +133,7 @@ impl DockerRegistry {
         stream.write_all(head.as_bytes()).expect("cannot ask");
         stream.write_all(body).expect("cannot ask");
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("no answer");
+        stream.read_to_end(&mut answer).expect("no response");
         String::from_utf8_lossy(&answer).into_owned()
     }
 }
@@ -254,7 +254,7 @@ impl StandIn {
         self.with(&path, Reply { status: 307, headers, body: Vec::new() })
     }
 
-    /// Wants this token, which `/token` gives to whoever has these `user:password` in base64, or to everyone.
+    /// Requires this token, which `/token` issues to clients with these `user:password` in base64, or to each client.
     pub fn guard(&self, token: &str, basic: Option<&str>) {
         *self.shared.guard.lock() = Some((format!("Bearer {token}"), basic.map(str::to_owned)));
     }
@@ -289,7 +289,7 @@ impl Shared {
                 }
             }
             let text = String::from_utf8_lossy(&inbox).into_owned();
-            inbox.clear(); // nobody asks twice before the answer
+            inbox.clear(); // no client sends a second request before the response
             let mut lines = text.split("\r\n");
             let target = lines.next()?.split(' ').nth(1)?.to_owned();
             let authorization = lines.find_map(|line| {

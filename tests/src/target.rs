@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use testkit::LoopDevice;
 
-/// What an import writes to.
+/// The kind of target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file that does not exist yet.
@@ -24,7 +24,7 @@ pub struct Target {
 
 const GARBAGE: u8 = 0xaa;
 
-/// Where partition tables, boot sectors and file system labels lie.
+/// The range that holds partition tables, boot sectors and file system labels.
 const FIRST: usize = 1 << 20;
 
 impl Target {
@@ -80,10 +80,10 @@ impl Target {
         }
         let old = tail.iter().position(|byte| *byte != 0);
         assert_eq!(old, None, "{case}: old bytes show behind the disk");
-        self.expect_tidy(case);
+        self.expect_no_remains(case);
     }
 
-    /// Nothing here looks finished: no file of that name; no first sectors of `disk` on the device.
+    /// Nothing looks finished: there is no file of that name, and the device lacks the first sectors of `disk`.
     ///
     /// # Panics
     /// When something does.
@@ -101,9 +101,9 @@ impl Target {
         }
     }
 
-    /// No half-written file or journal is left beside a finished disk.
+    /// No half-written file or journal is left next to a finished disk.
     #[track_caller]
-    fn expect_tidy(&self, case: &str) {
+    fn expect_no_remains(&self, case: &str) {
         let files = std::fs::read_dir(self.folder()).expect("cannot list a folder");
         let names: Vec<_> =
             files.map(|file| file.expect("cannot list a folder").file_name()).collect();

@@ -77,7 +77,9 @@ impl UploadError {
             Self::SlotUnavailable(SlotUnavailable::Busy) => StatusCode::SERVICE_UNAVAILABLE,
             Self::SlotUnavailable(SlotUnavailable::Done) => StatusCode::CONFLICT,
             Self::Form(FormError::Malformed(_)) => StatusCode::BAD_REQUEST,
-            Self::Import(error) if Blame::of(error) != Blame::Server => StatusCode::BAD_REQUEST,
+            Self::Import(error) if Blame::from_error(error) != Blame::Server => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Target(error) if is_full(error) => StatusCode::BAD_REQUEST,
             Self::Resumable(refusal) => refusal.status(),
             Self::Form(FormError::Broken(_))
@@ -107,7 +109,7 @@ impl UploadError {
             Self::Unknown | Self::Unauthorized | Self::SlotUnavailable(_) => String::new(),
             Self::AsyncClone | Self::NoCloneSource => self.to_string(),
             Self::Resumable(refusal) => chain(refusal),
-            Self::Import(error) if Blame::of(error) == Blame::Size => {
+            Self::Import(error) if Blame::from_error(error) == Blame::Size => {
                 format!("{FAILED}{TOO_LARGE}{}", chain(error))
             }
             Self::Import(error @ Pipeline::Decode { source: formats::Error::Foreign(_), .. }) => {
@@ -150,7 +152,7 @@ enum Blame {
 
 impl Blame {
     /// No `_` arm: a new error must choose.
-    fn of(error: &Pipeline) -> Self {
+    fn from_error(error: &Pipeline) -> Self {
         match error {
             Pipeline::TooLarge { .. } => Self::Size,
             Pipeline::Target { source, .. } if is_full(source) => Self::Size,

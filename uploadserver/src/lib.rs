@@ -104,7 +104,7 @@ pub async fn serve_upload(
     let mark = CompletionMark::in_journal(&settings.journal, &settings.owner_uid);
     if let Some(completed) = mark.read() {
         tracing::info!(
-            "an earlier process has completed the volume, and was ended before it could say so"
+            "an earlier process has completed the volume, and was killed before it could report that"
         );
         return Ok(ServerExit::Complete(completed));
     }

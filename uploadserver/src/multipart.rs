@@ -246,7 +246,7 @@ mod tests {
         let whole = [&file(content), END].concat();
         let bare = &whole[2..]; // browsers begin without an empty line
         let after = [&part(NOTE, b"file"), &*whole].concat();
-        let preamble = [b"say \r\n--b", &*whole].concat();
+        let preamble = [b"text\r\n--b", &*whole].concat();
         let two = [file(content), file(b"another"), END.to_vec()].concat();
         let nameless = [&part("", b""), &*whole].concat();
         let padded = String::from_utf8(whole.clone()).unwrap().replace("--b-1\r", "--b-1 \t\r");

@@ -10,7 +10,7 @@ use contract::upload::{BadUploadJob, UploadTlsFiles, name};
 use contract::{ByteCount, Overhead, UploadJob};
 use pipeline::SourceFormat;
 
-/// A client may have to wait for its own source, but not for ever.
+/// A client may have to wait for its own source, but only for a limited time.
 const CLIENT_SILENCE_MAX: Duration = Duration::from_secs(15 * 60);
 /// A process that is killed loses at most the bytes of this time.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Titles of new commits are short and say what was finished.
+//! Titles of new commits are short and state what was finished.
 
 use anyhow::{Result, bail};
 

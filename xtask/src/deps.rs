@@ -181,7 +181,7 @@ fn is_here(name: &str) -> bool {
     }
 }
 
-/// They lie in a folder below the one of the architecture.
+/// QEMU's modules are in a directory below that of the architecture.
 fn is_qemu_module(name: &str) -> bool {
     let Ok(architectures) = fs::read_dir("/usr/lib") else { return false };
     architectures.flatten().any(|folder| folder.path().join("qemu").join(name).is_file())
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_by_its_package_once() {
+    fn missing_package_is_reported_once() {
         let tools = [
             tool("no-such-program", "b"),
             tool("/no/such/file", "a"),

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_licence_is_judged_by_its_best_alternative() {
+    fn licence_with_an_allowed_alternative_is_allowed() {
         let check = |text, expected| assert_eq!(licence_is_permissive(text), expected, "{text}");
         check("MIT OR Apache-2.0", true);
         check("MIT/Apache-2.0", true);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_cargo_tree_tells_name_version_and_whose_it_is() {
+    fn cargo_tree_line_parses_to_name_version_licence_and_owner() {
         let package = parse("bench v0.1.0 (/somewhere/bench)\tApache-2.0 (*)").unwrap();
         assert_eq!((package.name.as_str(), package.version.as_str()), ("bench", "v0.1.0"));
         assert_eq!(package.licence, "Apache-2.0");

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_http_means_them() {
+    fn http_range_syntax_is_parsed() {
         let check = |text, expected| assert_eq!(parse_range(text, 10), expected, "{text}");
         check("bytes=0-0", Some((0, 1)));
         check("bytes=2-", Some((2, 10)));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_the_file_comes_back() {
+    fn response_holds_the_requested_range() {
         let file = std::env::temp_dir().join(format!("xtask-serve-{}", std::process::id()));
         std::fs::write(&file, b"0123456789").unwrap();
         let address = start(&file, u64::MAX).unwrap();

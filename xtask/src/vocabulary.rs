@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_written_as_it_is_read() {
+    fn entry_is_written_as_it_was_parsed() {
         for line in ["told | value | api 3, cli 1", "hand on | forward | nowhere"] {
             let entry = parse(line).unwrap();
             assert_eq!(text(&[entry]), format!("{HEADER}{line}\n"));

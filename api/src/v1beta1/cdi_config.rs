@@ -49,7 +49,7 @@ pub struct CdiConfigSpec {
     /// of DataVolumes with spec.storage are enlarged by it. Not used for block devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filesystem_overhead: Option<FilesystemOverhead>,
-    /// Whether disks are preallocated, if their DataVolume does not say. An import is slower, and no
+    /// Whether disks are preallocated, unless their DataVolume specifies it. An import is slower, and no
     /// virtual machine runs out of storage later. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preallocation: Option<bool>,
@@ -211,7 +211,7 @@ pub struct CdiConfigStatus {
     /// The share of a volume that its file system needs for itself, for each existing storage class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filesystem_overhead: Option<FilesystemOverhead>,
-    /// Whether disks are preallocated, if their DataVolume does not say.
+    /// Whether disks are preallocated, unless their DataVolume specifies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preallocation: Option<bool>,
     /// Secrets to pull the images of worker pods with, by name.

@@ -25,8 +25,8 @@ use super::status_time;
     category = "all",
     status = "DataImportCronStatus",
     derive = "PartialEq",
-    doc = "A DataImportCron looks for a newer version of an image now and then, imports it and has a DataSource \
-           stand for it.",
+    doc = "A DataImportCron polls regularly for a newer version of an image, imports it, and has a DataSource \
+           refer to it.",
     printcolumn(
         name = "Format",
         type_ = "string",

@@ -25,7 +25,7 @@ struct Status {
     phase: String,
 }
 
-/// How many DataVolumes are listed: a second one makes the message say "at least".
+/// How many DataVolumes are listed at most. If there are more, the message has "at least".
 pub const COUNTED: usize = 2;
 
 /// Whether the number of DataVolumes matters.

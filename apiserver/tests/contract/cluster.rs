@@ -150,7 +150,7 @@ fn review(shared: &Shared, review: &Value) -> Response {
     let allowed = shared.permissions.lock().contains(&right);
     let mut answer = review.clone();
     answer["status"] =
-        json!({ "allowed": allowed, "reason": if allowed { "" } else { "no role says so" } });
+        json!({ "allowed": allowed, "reason": if allowed { "" } else { "no role allows it" } });
     shared.reviews.lock().push(right);
     (StatusCode::CREATED, axum::Json(answer)).into_response()
 }
@@ -188,7 +188,7 @@ fn read(shared: &Shared, path: &str, query: &str) -> Response {
         .filter(|(key, object)| is_of(key) && is_selected(object, query))
         .map(|(_, object)| object)
         .collect();
-    // A page of them, where that is asked for. The token says where the next one begins.
+    // One page, if a limit is requested. The continue token has the index of the next page.
     let number = |key: &str| parameter(query, key).and_then(|text| text.parse::<usize>().ok());
     let begin = number("continue=").unwrap_or(0).min(items.len());
     let end = number("limit=").map_or(items.len(), |limit| items.len().min(begin + limit));

@@ -11,7 +11,7 @@ use crate::program::Program;
 /// More than twice as many as there are slots.
 const CONNECTIONS: usize = 1200;
 
-/// A connection that says `bytes` and then nothing.
+/// A connection that sends `bytes` and then nothing.
 async fn silent(source: [u8; 4], to: SocketAddr, bytes: &[u8]) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from((source, 0))).unwrap();

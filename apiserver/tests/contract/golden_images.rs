@@ -7,7 +7,7 @@ use api::v1beta1::{DataImportCron, DataVolume};
 use auth::token::{Claims, ISSUER_API_SERVER, ISSUER_CONTROLLER, LIFETIME, Resource, SigningKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use controller_core::data_import_cron::{self as crons, Belongings, Change, Facts, PollFrom};
+use controller_core::data_import_cron::{self as crons, Change, Facts, NamespaceObjects, PollFrom};
 use controller_core::meta::Installation;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -255,7 +255,7 @@ fn imported_by_controller(cron: &Value) -> DataVolume {
         classes: &[],
         profiles: &[],
         snapshot_classes: &[],
-        all: Belongings { volumes: &[], claims: &[], snapshots: &[], sources: &[] },
+        all: NamespaceObjects { volumes: &[], claims: &[], snapshots: &[], sources: &[] },
         poll_from: PollFrom::Controller,
         polled: None,
         may_clone: false,
@@ -297,7 +297,7 @@ async fn forged_golden_images_do_not_reach_another_namespace() {
             "namespace": "y", "uid": "victim-uid", "annotations": { PROOF: proof },
         } });
         cluster.set(&path, victim);
-        // 1 and 2: the cron `b`, on its way out with a finalizer, with a status of the tenant's.
+        // 1 and 2: the cron `b`, terminating with a finalizer, with a status that the tenant wrote.
         let secret = json!({ "namespace": "y", "name": "secret-disk" });
         let status = json!({
             "currentImports": [{ "DataVolumeName": "secret-disk", "Digest": DIGEST }],
@@ -343,7 +343,7 @@ async fn forged_golden_images_do_not_reach_another_namespace() {
             let request = creation(object.clone(), "x", user);
             let response = program.admit("/datavolume-mutate", request).await;
             assert_eq!(outcome(&response), "allowed", "{kind} {user}");
-            assert_eq!(patch(&response), json!([]), "{kind} {user}: it is imported as it says");
+            assert_eq!(patch(&response), json!([]), "{kind} {user}: it is imported as requested");
         }
         assert_eq!(cluster.reviews(), [""; 0], "no permission in y is reviewed");
     }

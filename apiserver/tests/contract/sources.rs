@@ -41,7 +41,7 @@ async fn contradictory_spec_is_refused_by_the_validating_webhook() {
         ),
         (json!({ "sourceRef": reference }), "422 Missing Data volume PVC"),
     ] {
-        // The first hook lets it through without a token, and the second one says why not.
+        // The mutating webhook allows it without a token, and the validating webhook reports why it is refused.
         let first = program.admit("/datavolume-mutate", volume(&spec)).await;
         assert_eq!((outcome(&first).as_str(), first.get("patch")), ("allowed", None), "{spec}");
         let second = program.admit("/datavolume-validate", volume(&spec)).await;

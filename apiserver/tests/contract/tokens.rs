@@ -51,7 +51,7 @@ async fn token_is_issued_to_an_authorized_user_of_the_front_proxy() {
             401,
             "request is not authenticated",
         ),
-        ("no right", bert(), 401, "no role says so"),
+        ("no right", bert(), 401, "no role allows it"),
     ] {
         let response = client.post(PATH, BODY).await;
         assert_eq!((response.status.as_u16(), response.body.as_str()), (status, body), "{case}");

@@ -1,5 +1,5 @@
-//! `bench upload`: an image goes by TLS through the proxy to the server next to the volume, as programs in pods of their
-//! own, and everybody's time ends when the disk is durable.
+//! `bench upload`: an image is sent by TLS through the proxy to the server next to the volume, as programs in pods of
+//! their own, and each contender's time ends when the disk is durable.
 
 mod cluster;
 mod link;
@@ -130,7 +130,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// One image and one target: everybody in turns, and each turn begins with another.
+    /// One image and one target: all contenders in each round, and each round begins with another.
     fn compare(
         &self,
         case: Case,

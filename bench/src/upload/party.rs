@@ -1,4 +1,4 @@
-//! Who competes: a client, and who receives.
+//! The contenders: a client, and the programs that receive.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::shell;
 use crate::target::Kind;
 use crate::work::WorkFolder;
 
-/// A way to receive an image.
+/// A method to receive an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Contender {
     /// Our proxy and our server, curl as the client.
@@ -26,9 +26,9 @@ pub enum Contender {
     /// Upstream CDI's proxy and server, curl as the client.
     #[value(alias = "reference")]
     Upstream,
-    /// nginx, which stores what comes.
+    /// nginx, which stores the request body.
     Nginx,
-    /// nginx before another nginx that stores what comes: as many hops as our pair, and TLS on both.
+    /// nginx before another nginx that stores the request body: as many hops as our pair, and TLS on both.
     NginxPair,
 }
 
@@ -37,10 +37,10 @@ pub struct Programs {
     pub reference: Option<PathBuf>,
 }
 
-/// What a run needs to know.
+/// The parameters of a run.
 pub struct Setup<'a> {
     pub file: &'a Path,
-    /// Where the disk goes.
+    /// The target of the disk.
     pub target: &'a Path,
     /// Which kind of target that is.
     pub kind: Kind,
@@ -49,7 +49,7 @@ pub struct Setup<'a> {
     pub work: &'a WorkFolder,
     /// Certificates, tokens and names.
     pub cluster: &'a Cluster,
-    /// The way to the server.
+    /// The link to the server.
     pub link: &'a Link,
     pub programs: &'a Programs,
 }
@@ -89,7 +89,7 @@ impl Contender {
         }
     }
 
-    /// Starts those who receive, and waits until they do.
+    /// Starts the programs that receive, and waits until they listen.
     ///
     /// # Errors
     /// When they do not.
@@ -168,7 +168,7 @@ fn pair(place: &Setup, folder: &Path) -> Result<Vec<Party>> {
     Ok(parties)
 }
 
-/// An nginx that stores what comes.
+/// An nginx that stores the request body.
 fn storage(place: &Setup) -> Result<Party> {
     let folder = place.target.parent().context("a file is in a folder")?;
     let location = "dav_methods PUT;";

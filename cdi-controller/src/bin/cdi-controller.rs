@@ -1,4 +1,4 @@
-//! `cdi-controller`: the program of the deployment `cdi-deployment`. The library of this package says what it does.
+//! `cdi-controller`: the program of the deployment `cdi-deployment`. The library of this package implements it.
 
 use std::process::ExitCode;
 
@@ -29,12 +29,12 @@ fn work(flags: &Flags) -> Result<()> {
         .build()
         .context("cannot start")?;
     runtime.block_on(async {
-        let stop = StopSignals::listen().context("cannot mind signals")?;
+        let stop = StopSignals::listen().context("cannot handle signals")?;
         Ok(cdi_controller::run(settings, stop).await?)
     })
 }
 
-/// It reads certificates and keys, writes the file that says it is up, and serves two ports. Users choose the ports of the
+/// It reads certificates and keys, writes its readiness file, and serves two ports. Users choose the ports of the
 /// sources that it polls.
 fn sandbox_policy(settings: &Settings) -> SandboxPolicy {
     SandboxPolicy {

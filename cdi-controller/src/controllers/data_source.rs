@@ -1,4 +1,4 @@
-//! DataSources: whether what one stands for is there.
+//! DataSources: whether the object that one refers to exists.
 
 use std::sync::Arc;
 

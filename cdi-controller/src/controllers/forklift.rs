@@ -9,7 +9,7 @@ use super::{POLL, workers};
 use crate::engine::queue::Key;
 use crate::engine::{Engine, Error, scrape};
 use controller_core::components::FORKLIFT as COMPONENT;
-use controller_core::forklift::{self as plan, Kind, Order};
+use controller_core::forklift::{self as plan, Kind, PopulatorSpec};
 use controller_core::import::PodAction;
 use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::refusal::OnRefused;
@@ -42,7 +42,7 @@ async fn create_pod(engine: &Engine, prime: &PersistentVolumeClaim) -> Result<Re
     let pod = plan::pod(&plan::Facts {
         prime,
         target: &target,
-        order: &order,
+        spec: &order,
         config: config.as_deref(),
         placement: placement.as_ref(),
         image: &engine.settings.image,
@@ -89,7 +89,7 @@ async fn follow(
     let report = plan::plan(prime, pod);
     let is_starting = meta::pod_phase(pod).is_waiting()
         && report.pod == PodAction::Keep
-        && controller_core::import::is_on_its_way(pod, worker::is_young(pod, engine.now()));
+        && controller_core::import::is_starting(pod, worker::is_young(pod, engine.now()));
     let plan = if is_starting {
         workers::plan_delayed_start(engine, prime, pod).await?
     } else {
@@ -99,24 +99,25 @@ async fn follow(
     engine.execute_and_report(plan).await
 }
 
-/// What a claim is to be filled with. `None`: it refers to neither kind, or to something that is not there.
-pub fn order(engine: &Engine, target: &PersistentVolumeClaim) -> Option<Order> {
+/// What a PVC is to be filled with. `None`: it refers to neither kind, or to an object that does not exist.
+pub fn order(engine: &Engine, target: &PersistentVolumeClaim) -> Option<PopulatorSpec> {
     let caches = &engine.api.caches;
     let namespace = meta::namespace(&target.metadata);
     let name = target.spec.as_ref()?.data_source_ref.as_ref()?.name.as_str();
-    match Kind::of(target)? {
+    match Kind::from_claim(target)? {
         Kind::Ovirt => {
-            caches.ovirt_disks.get(namespace, name).map(|source| Order::from(&source.spec))
+            caches.ovirt_disks.get(namespace, name).map(|source| PopulatorSpec::from(&source.spec))
         }
-        Kind::Openstack => {
-            caches.openstack_images.get(namespace, name).map(|source| Order::from(&source.spec))
-        }
+        Kind::Openstack => caches
+            .openstack_images
+            .get(namespace, name)
+            .map(|source| PopulatorSpec::from(&source.spec)),
     }
 }
 
-/// How far the pod of a claim is that is filled, in percent.
+/// The progress of the pod that fills a prime PVC, in percent.
 pub async fn measure(engine: &Engine, prime: &PersistentVolumeClaim) -> Option<f64> {
-    let kind = Kind::of(workers::filled_for(engine, prime)?.as_ref())?;
+    let kind = Kind::from_claim(workers::filled_for(engine, prime)?.as_ref())?;
     let name = plan::pod_name(plan::target_uid(&prime.metadata)?);
     let pod = engine.api.caches.pods.get(meta::namespace(&prime.metadata), &name)?;
     if plan::is_of(&pod, prime) { scrape::percentage(&pod, kind.metric()).await } else { None }

@@ -1,4 +1,4 @@
-//! One file for each controller: observe, let the plan decide, apply, tell.
+//! One file for each controller: observe, plan, execute, report.
 
 pub(super) mod clone;
 mod clone_facts;
@@ -29,10 +29,10 @@ use crate::engine::{Engine, Error, chain};
 use controller_core::plan::Requeue;
 pub use controller_core::progress::POLL;
 
-/// Work that takes longer is worth a line in the log.
+/// Reconciliations that take longer are logged.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// Works on everything that is announced, for ever.
+/// Runs the workers of all controllers. Never ends.
 pub fn work(engine: &Arc<Engine>) -> BoxFuture<'static, ()> {
     let count = engine.settings.workers;
     let shared = || Arc::clone(engine);
@@ -86,7 +86,7 @@ async fn serve<F>(
     loop {
         let key = queue(&engine).next().await;
         let begin = Instant::now();
-        // In a task of its own: a panic about one object is no reason to leave all others alone.
+        // In its own task: a panic about one object must not stop the worker.
         let work = tokio::spawn(reconcile(Arc::clone(&engine), key.clone()));
         let requeue = match work.await {
             Ok(Ok(requeue)) => Some(requeue),
@@ -94,8 +94,11 @@ async fn serve<F>(
                 tracing::debug!("the {what} {key} changed meanwhile: {}", chain(&error));
                 None
             }
-            Ok(Err(error)) if error.is_going() => {
-                tracing::debug!("the {what} {key} goes with its namespace: {}", chain(&error));
+            Ok(Err(error)) if error.is_of_terminating_namespace() => {
+                tracing::debug!(
+                    "the namespace of the {what} {key} is terminating: {}",
+                    chain(&error)
+                );
                 Some(Requeue::OnChange)
             }
             Ok(Err(error)) => {
@@ -111,7 +114,7 @@ async fn serve<F>(
             tracing::info!("the {what} {key} took {} s", begin.elapsed().as_secs());
         }
         match requeue {
-            Some(requeue) => queue(&engine).done(key, requeue),
+            Some(requeue) => queue(&engine).finish(key, requeue),
             None => queue(&engine).retry(key),
         }
     }

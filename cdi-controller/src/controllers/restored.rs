@@ -8,7 +8,7 @@ use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::clone_facts::{self, Found};
+use super::clone_facts::{self, FoundCloneSource};
 use crate::engine::queue::Key;
 use crate::engine::{Engine, Error, rights};
 use controller_core::clone::{
@@ -18,8 +18,8 @@ use controller_core::data_volume::{IsMarked, RestoredSourceFacts};
 use controller_core::meta;
 use controller_core::plan::Requeue;
 
-/// Deletes such a PVC when it is needed no longer. `None`: this is no such PVC.
-pub async fn mind(engine: &Engine, key: &Key) -> Result<Option<Requeue>, Error> {
+/// Deletes such a PVC when it is no longer needed. `None`: this is no such PVC.
+pub async fn clean_up(engine: &Engine, key: &Key) -> Result<Option<Requeue>, Error> {
     let Some(uid) = clone::restored_uid(&key.name) else { return Ok(None) };
     let claim = engine.api.caches.claims.get(&key.namespace, &key.name);
     let claim = match claim {
@@ -75,7 +75,7 @@ pub async fn look_up_restored(
     let (mut snapshot, mut class) = (None, None);
     match (&claim, clone_facts::find(engine, origin)) {
         (Some((claim, IsMarked::Yes)), _) => class = clone_facts::class_of(engine, claim),
-        (None, Some(Found::Snapshot(found))) => {
+        (None, Some(FoundCloneSource::Snapshot(found))) => {
             let content = clone_facts::content_of(engine, &found).await?;
             snapshot = Some(clone::state_of(&found, content.as_ref()));
             let driver = content.as_ref().map(|content| content.spec.driver.as_str());
@@ -86,7 +86,7 @@ pub async fn look_up_restored(
     let class_name = class.as_ref().map(|class| meta::name(&class.metadata));
     Ok(RestoredSourceFacts {
         profile: class_name.and_then(|name| caches.profiles.get("", name)),
-        pvc_warnings: engine.pvc_warnings.of(&origin.namespace, &name),
+        pvc_warnings: engine.pvc_warnings.for_pvc(&origin.namespace, &name),
         pod: pod_of(engine, &origin.namespace, uid),
         cloner_image: engine.settings.cloner_image.clone(),
         placement: engine.placement(),

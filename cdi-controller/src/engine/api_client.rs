@@ -1,4 +1,5 @@
-//! The way to the API server: what is known of the cluster, and the few kinds of writes. Each is safe to repeat.
+//! The client for the API server: the caches of the watched objects, and the few kinds of writes. Each is safe to
+//! repeat.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,7 @@ use controller_core::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use controller_core::snapshot_class::VolumeSnapshotClass;
 use controller_core::volume::PersistentVolume;
 
-/// Who writes, as the API server notes it.
+/// The field manager of all writes.
 const FIELD_MANAGER: &str = "cdi-controller";
 
 /// A kind that is read or written here.
@@ -39,19 +40,19 @@ pub trait Kind:
 {
     /// Whether there may be one for each volume of the cluster, or more.
     const ARE_MANY: bool = false;
-    /// Where objects of this kind are.
+    /// The API for objects of this kind.
     fn among(client: Client, namespace: &str) -> Api<Self>;
-    /// The same place, read so that one object that does not decode leaves the others readable.
+    /// The same API, read so that one object that cannot be decoded leaves the others readable.
     fn one_by_one(client: Client, namespace: &str) -> Api<Decoded<Self>>;
     /// The queue of the controller whose work items are the objects of this kind.
     fn own_queue(_queues: &Queues) -> Option<&Queue> {
         None
     }
-    /// Where those that are watched are kept.
+    /// The cache, if the kind is watched.
     fn store(_stores: &Caches) -> Option<&Cache<Self>> {
         None
     }
-    /// What it is looked for by, other than its name.
+    /// The index terms of the object.
     fn terms(&self) -> Vec<Term> {
         Vec::new()
     }
@@ -118,7 +119,7 @@ kinds! {
     global ObjectTransfer => transfers, queue transfers;
 }
 
-/// What is known of the cluster.
+/// The caches of all watched kinds.
 #[derive(Default)]
 pub struct Caches {
     /// All DataVolumes.
@@ -129,23 +130,23 @@ pub struct Caches {
     pub upload_sources: Cache<VolumeUploadSource>,
     /// All clone sources.
     pub clone_sources: Cache<VolumeCloneSource>,
-    /// All disks of oVirt that claims may be filled with, where the cluster knows forklift's kinds.
+    /// Volume populators for disks of oVirt, if the cluster has forklift's kinds.
     pub ovirt_disks: Cache<OvirtVolumePopulator>,
-    /// The same of OpenStack's images.
+    /// Volume populators for images of OpenStack, likewise.
     pub openstack_images: Cache<OpenstackVolumePopulator>,
     /// All DataImportCrons.
     pub crons: Cache<DataImportCron>,
-    /// What looks for newer images, in the namespace of the installation.
+    /// CronJobs that poll for newer images, in the namespace of the installation.
     pub cron_jobs: Cache<CronJob>,
     /// All DataSources.
     pub data_sources: Cache<DataSource>,
-    /// All snapshots, where the cluster knows snapshots.
+    /// All snapshots, if the cluster has snapshots.
     pub snapshots: Cache<VolumeSnapshot>,
-    /// All claims.
+    /// All PVCs.
     pub claims: Cache<PersistentVolumeClaim>,
-    /// All volumes, without what nobody here looks at.
+    /// All volumes, without the fields that no controller reads.
     pub persistent_volumes: Cache<PersistentVolume>,
-    /// Workers.
+    /// Worker pods.
     pub pods: Cache<Pod>,
     /// All storage classes.
     pub classes: Cache<StorageClass>,
@@ -159,45 +160,42 @@ pub struct Caches {
     pub installations: Cache<Cdi>,
     /// All transfers.
     pub transfers: Cache<ObjectTransfer>,
-    /// All classes of snapshots, where the cluster knows snapshots.
+    /// All classes of snapshots, if the cluster has snapshots.
     pub snapshot_classes: Cache<VolumeSnapshotClass>,
-    /// Ways in for clients, in the namespace of the installation.
+    /// Ingresses in the namespace of the installation.
     pub ingresses: Cache<Ingress>,
-    /// The same of OpenShift, where the cluster is one.
+    /// Routes in that namespace, if the cluster is OpenShift.
     pub routes: Cache<Route>,
-    /// What the cluster runs on, where it is one of OpenShift.
+    /// The platform of the cluster, if it is OpenShift.
     pub infrastructures: Cache<Infrastructure>,
-    /// The proxies of the platform, where it is OpenShift.
+    /// The platform's proxies, if the cluster is OpenShift.
     pub proxies: Cache<Proxy>,
 }
 
 impl Caches {
-    /// The settings in force; `None` until somebody has made them.
+    /// The settings in force; `None` until a CDIConfig exists.
     pub fn config(&self) -> Option<std::sync::Arc<CdiConfig>> {
         self.configs.get("", api::names::CDI_CONFIG)
     }
 }
 
-/// What a write came to.
+/// The result of a create request.
 #[derive(Debug)]
 pub enum CreateOutcome<K> {
-    /// It is there now.
     Created(K),
-    /// There was one already.
     AlreadyExists,
 }
 
-/// The way to the API server.
+/// The client for the API server.
 pub struct ApiClient {
     client: Client,
-    /// What is known.
     pub caches: Caches,
     reads: AtomicU64,
     writes: AtomicU64,
 }
 
 impl ApiClient {
-    /// Nothing is known yet.
+    /// A client with empty caches.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -207,13 +205,13 @@ impl ApiClient {
         }
     }
 
-    /// For a read of what is not watched, or a watch.
+    /// For watches, and reads of objects that are not watched.
     pub fn client(&self) -> Client {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.client.clone()
     }
 
-    /// How many reads there were, and watches that were begun.
+    /// How many reads there were, and watches that were started.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
@@ -231,9 +229,9 @@ impl ApiClient {
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn learn<K: Kind>(&self, object: &K) {
+    fn upsert<K: Kind>(&self, object: &K) {
         if let Some(store) = K::store(&self.caches) {
-            store.learn(object.clone());
+            store.upsert(object.clone());
         }
     }
 
@@ -257,8 +255,8 @@ impl ApiClient {
         })
     }
 
-    /// The objects of a namespace that have these labels, where what is watched may not tell yet. That the cluster knows no
-    /// such kind is fine.
+    /// The objects of a namespace that have these labels, from the API server, as a watch may be behind. Empty if the
+    /// cluster does not have the kind.
     ///
     /// # Errors
     /// [`Error::Api`].
@@ -271,7 +269,7 @@ impl ApiClient {
         }
     }
 
-    /// Makes an object, unless there is one of its name.
+    /// Creates an object, unless one of its name exists.
     ///
     /// # Errors
     /// [`Error::Api`].
@@ -284,27 +282,27 @@ impl ApiClient {
             PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         self.count();
         match self.api::<K>(namespace).create(&parameters, object).await {
-            Ok(made) => {
-                self.learn(&made);
-                tracing::debug!("made the {} {}", K::kind(&()), key_of(object));
-                Ok(CreateOutcome::Created(made))
+            Ok(created) => {
+                self.upsert(&created);
+                tracing::debug!("created {} {}", K::kind(&()), key_of(object));
+                Ok(CreateOutcome::Created(created))
             }
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
                 Ok(CreateOutcome::AlreadyExists)
             }
-            Err(error) => Err(failed::<K>("make", namespace, name)(error)),
+            Err(error) => Err(failed::<K>("create", namespace, name)(error)),
         }
     }
 
-    /// Whether an object could be made: everybody who would be asked is asked, and nothing is made.
+    /// Whether an object could be created: a dry run, which admission webhooks see too.
     ///
     /// # Errors
-    /// [`Error::Api`]; also when there is one of its name.
-    pub async fn rehearse<K: Kind>(&self, object: &K) -> Result<(), Error> {
+    /// [`Error::Api`]; also when one of its name exists.
+    pub async fn dry_run_create<K: Kind>(&self, object: &K) -> Result<(), Error> {
         let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
         let parameters = PostParams { dry_run: true, ..PostParams::default() };
-        let made = K::among(self.client(), namespace).create(&parameters, object).await;
-        made.map(|_| ()).map_err(failed::<K>("make", namespace, name))
+        let created = K::among(self.client(), namespace).create(&parameters, object).await;
+        created.map(|_| ()).map_err(failed::<K>("create", namespace, name))
     }
 
     /// Changes an object by a merge patch. `guarded`: fails with a conflict if the object has changed since it was read.
@@ -323,7 +321,7 @@ impl ApiClient {
         let patch = Patch::Merge(with_version.as_ref().unwrap_or(merge));
         let changed = self.api::<K>(namespace).patch(name, &parameters(), &patch).await;
         let changed = changed.map_err(failed::<K>("change", namespace, name))?;
-        self.learn(&changed);
+        self.upsert(&changed);
         Ok(changed)
     }
 
@@ -341,14 +339,14 @@ impl ApiClient {
         let patch = Patch::Merge(json!({ "status": status }));
         let changed = self.api::<K>(namespace).patch_status(name, &parameters(), &patch).await;
         let changed = changed.map_err(failed::<K>("change the status of", namespace, name))?;
-        self.learn(&changed);
+        self.upsert(&changed);
         Ok(changed)
     }
 
-    /// Writes all of an object, unless somebody else did since it was read.
+    /// Replaces an object, unless it has changed since it was read.
     ///
     /// # Errors
-    /// [`Error::Api`]; also when somebody did.
+    /// [`Error::Api`]; also when it has changed.
     pub(in crate::engine) async fn replace<K: Kind>(&self, object: &K) -> Result<K, Error> {
         let (namespace, name) = (meta::namespace(object.meta()), meta::name(object.meta()));
         self.count();
@@ -356,12 +354,12 @@ impl ApiClient {
             PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         let written = self.api::<K>(namespace).replace(name, &parameters, object).await;
         let written = written.map_err(failed::<K>("write", namespace, name))?;
-        self.learn(&written);
+        self.upsert(&written);
         Ok(written)
     }
 
-    /// Deletes an object: by its UID, where the reference has one, and never another one of its name. That it is gone already
-    /// is no failure.
+    /// Deletes an object: by its UID if `target` has one, and never another one of its name. It is no error if the
+    /// object does not exist.
     ///
     /// # Errors
     /// [`Error::Api`].
@@ -375,12 +373,12 @@ impl ApiClient {
             |uid: &String| Preconditions { uid: Some(uid.clone()), resource_version: None };
         let parameters =
             DeleteParams { preconditions: uid.as_ref().map(by_uid), ..DeleteParams::background() };
-        let answer = self.api::<K>(namespace).delete(name, &parameters).await;
-        match (answer, uid) {
-            (Ok(answer), Some(uid)) => {
+        let response = self.api::<K>(namespace).delete(name, &parameters).await;
+        match (response, uid) {
+            (Ok(response), Some(uid)) => {
                 // Shown as terminating, so that it is not deleted again before the watch reports it.
-                match answer.left() {
-                    Some(terminating) => self.learn(&terminating),
+                match response.left() {
+                    Some(terminating) => self.upsert(&terminating),
                     None => self.forget::<K>(&target.key, uid),
                 }
                 tracing::debug!("deleted the {} {}", K::kind(&()), target.key);

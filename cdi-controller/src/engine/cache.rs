@@ -160,7 +160,7 @@ impl<K: Kind> Cache<K> {
     }
 
     /// Adds the response to a write of our own, so that the next read does not return an older version.
-    pub fn learn(&self, mut object: K) {
+    pub fn upsert(&self, mut object: K) {
         // Watched objects have none either: no controller reads them.
         object.meta_mut().managed_fields = None;
         let key = key_of(&object);
@@ -257,7 +257,7 @@ impl<K: Kind> Cache<K> {
             return (Vec::new(), None);
         }
         let gone = inner.take_out(&key);
-        let is_new = inner.undecodable.note(key, &object.metadata, Instant::now());
+        let is_new = inner.undecodable.record(key, &object.metadata, Instant::now());
         (gone.map(Change::Deleted).into_iter().collect(), is_new.then_some(object))
     }
 }
@@ -293,68 +293,68 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_word_counts_whoever_brings_it() {
+    fn later_version_wins_from_a_watch_or_a_response() {
         let store = Cache::default();
         store.take(Event::Apply(claim("a", "1", 5)));
-        store.learn(claim("a", "1", 12));
+        store.upsert(claim("a", "1", 12));
         assert!(store.take(Event::Apply(claim("a", "1", 9))).is_empty(), "our write is later");
         assert_eq!(known(&store, "a"), Some(12));
         assert_eq!(store.take(Event::Apply(claim("a", "1", 100))).len(), 1);
         assert_eq!(known(&store, "a"), Some(100));
-        // One of the same name that was made later.
-        store.learn(claim("a", "2", 103));
+        // Another object of the same name, created later.
+        store.upsert(claim("a", "2", 103));
         assert_eq!(known(&store, "a"), Some(103));
     }
 
     #[test]
-    fn an_answer_that_comes_after_the_watch_takes_no_more_room() {
+    fn response_after_the_watch_event_adds_no_managed_fields() {
         let store = Cache::default();
         store.take(Event::Apply(claim("a", "1", 5)));
-        let mut answer = claim("a", "1", 5);
-        answer.metadata.managed_fields = Some(vec![Default::default()]);
-        store.learn(answer);
+        let mut response = claim("a", "1", 5);
+        response.metadata.managed_fields = Some(vec![Default::default()]);
+        store.upsert(response);
         assert_eq!(store.get("vms", "a").unwrap().metadata.managed_fields, None);
     }
 
     #[test]
-    fn what_was_deleted_does_not_come_back_by_a_late_answer() {
+    fn late_response_does_not_restore_a_deleted_object() {
         let store = Cache::default();
         store.take(Event::Apply(claim("a", "1", 5)));
         assert_eq!(store.take(Event::Delete(claim("a", "1", 7))).len(), 1);
-        store.learn(claim("a", "1", 6));
+        store.upsert(claim("a", "1", 6));
         assert_eq!(known(&store, "a"), None);
-        store.learn(claim("a", "2", 8));
+        store.upsert(claim("a", "2", 8));
         store.take(Event::Delete(claim("a", "1", 7)));
         assert_eq!(known(&store, "a"), Some(8), "that was another one");
     }
 
     #[test]
-    fn what_we_deleted_is_gone_before_a_watch_tells() {
+    fn deleted_object_is_removed_before_the_watch_event() {
         let store = Cache::default();
         store.take(Event::Apply(claim("a", "1", 5)));
         store.forget(&Key::new("vms", "a"), "2");
         assert_eq!(known(&store, "a"), Some(5), "that was another one");
         store.forget(&Key::new("vms", "a"), "1");
         assert_eq!(known(&store, "a"), None);
-        // A write of ours that was answered late, and then the watch, which wakes whoever has to know.
-        store.learn(claim("a", "1", 6));
+        // A late response to a write, and then the watch event, which wakes the controllers.
+        store.upsert(claim("a", "1", 6));
         assert_eq!(known(&store, "a"), None);
         assert_eq!(store.take(Event::Delete(claim("a", "1", 7))).len(), 1);
     }
 
     #[tokio::test]
-    async fn a_new_list_drops_what_it_does_not_name() {
+    async fn new_list_removes_objects_that_it_does_not_contain() {
         let store = Cache::default();
         for name in ["a", "b"] {
             store.take(Event::Apply(claim(name, name, 1)));
         }
         store.take(Event::Init);
-        store.learn(claim("c", "c", 3));
+        store.upsert(claim("c", "c", 3));
         store.take(Event::InitApply(claim("a", "a", 2)));
         let changes = store.take(Event::InitDone);
         let gone: Vec<_> = changes.iter().map(|c| meta::name(&c.object().metadata)).collect();
         assert_eq!(gone, ["b"]);
-        assert_eq!(known(&store, "c"), Some(3), "made while the list was read");
+        assert_eq!(known(&store, "c"), Some(3), "created while the list was read");
         store.ready().await;
         assert_eq!(store.list().len(), 2);
         store.take(Event::Delete(claim("c", "c", 4)));
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_found_by_what_is_to_be_said_of_it_now() {
+    fn object_is_found_by_its_current_terms() {
         let store = Cache::<Claim>::default();
         let made_for = |uid: &str| Term::MadeFor(uid.to_owned());
         let helper = |name: &str, version: u32, uid: &str, phase: &str| {
@@ -384,21 +384,24 @@ mod tests {
         store.take(Event::Apply(claim("c", "c", 3)));
         assert_eq!(found(&made_for("one")), ["a", "b"]);
         assert_eq!(found(&Term::Helper), ["a", "b"]);
-        // One that rests, and one that nobody heard of before.
-        store.learn(helper("b", 4, "two", "Bound"));
-        store.learn(helper("d", 5, "two", "Bound"));
+        // One that is cached as JSON only, and one that is new.
+        store.upsert(helper("b", 4, "two", "Bound"));
+        store.upsert(helper("d", 5, "two", "Bound"));
         assert_eq!(
             (found(&made_for("one")), found(&made_for("two"))),
             (vec!["a".into()], vec!["b".into(), "d".into()])
         );
-        assert!(store.take(Event::Apply(helper("b", 3, "one", "Pending"))).is_empty(), "old news");
+        assert!(
+            store.take(Event::Apply(helper("b", 3, "one", "Pending"))).is_empty(),
+            "an older version"
+        );
         assert_eq!(found(&made_for("two")), ["b", "d"]);
         store.take(Event::Delete(helper("b", 6, "two", "Bound")));
         store.take(Event::Init);
         store.take(Event::InitApply(claim("a", "a", 7)));
         store.take(Event::InitDone);
         assert_eq!(found(&Term::Helper), [""; 0]);
-        assert!(store.read().index.is_empty(), "nothing is left of what is gone");
+        assert!(store.read().index.is_empty(), "deleted objects leave no terms");
         assert_eq!(store.within("vms", |_| true).len(), 1);
         assert_eq!(store.within("elsewhere", |_| true).len(), 0);
     }

@@ -1,7 +1,8 @@
-//! How an object is kept: packed, where there are many of its kind, and beside it as it is while somebody looks at it.
+//! The representation of a cached object: as JSON if its kind is numerous, and also decoded while it is in use.
 //!
-//! A claim as a Rust value takes several times the room of its JSON, for it has room for members that it does not have. Most of a
-//! cluster's claims, DataVolumes and volumes rest, and are looked at when the controllers begin, and then hardly ever.
+//! A decoded PVC takes several times the memory of its JSON, as the Rust type has space for all optional fields. Most
+//! PVCs, DataVolumes and volumes of a cluster are idle: they are read when the controllers start, and hardly ever
+//! afterwards.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use crate::engine::api_client::Kind;
 use crate::engine::queue::Key;
 use crate::engine::undecodable;
 
-/// So many of a kind are kept as they are, beside what is packed. Whatever is at work is looked at a few times within a second.
+/// How many objects of a kind are also kept decoded. An object in use is read a few times within a second.
 const RECENT: usize = 512;
 
-/// An object that is kept.
+/// A cached object.
 pub struct CacheEntry<K> {
-    /// Its resource version.
+    /// The resource version.
     pub version: u128,
     form: Form<K>,
 }
@@ -27,7 +28,7 @@ enum Form<K> {
 }
 
 impl<K: Kind> CacheEntry<K> {
-    /// Keeps an object: packed, if there are many of its kind.
+    /// Encodes the object as JSON if its kind is numerous.
     pub fn new(object: &Arc<K>) -> Self {
         let packed = if K::ARE_MANY { serde_json::to_vec(object.as_ref()).ok() } else { None };
         Self {
@@ -39,14 +40,14 @@ impl<K: Kind> CacheEntry<K> {
         }
     }
 
-    /// The object. `None`: what was packed cannot be read, which does not happen, and is logged.
+    /// The object. `None`: its JSON cannot be decoded, which is a bug and is logged.
     pub fn object(&self) -> Option<Arc<K>> {
         match &self.form {
             Form::Whole(object) => Some(Arc::clone(object)),
             Form::Packed(packed) => match serde_json::from_slice(packed) {
                 Ok(object) => Some(Arc::new(object)),
                 Err(error) => {
-                    tracing::error!("a {} that was packed cannot be read: {error}", K::kind(&()));
+                    tracing::error!("cannot decode a cached {}: {error}", K::kind(&()));
                     None
                 }
             },
@@ -54,10 +55,10 @@ impl<K: Kind> CacheEntry<K> {
     }
 }
 
-/// The objects of a kind that were looked at last, as they are.
+/// The decoded objects of a kind that were used recently.
 pub struct Recent<K> {
     objects: HashMap<Arc<Key>, (u64, Arc<K>)>,
-    /// Who came when; the next to go is the first. Some are gone already, or came again later.
+    /// Keys in the order of insertion; the first is evicted next. Some were removed already, or inserted again later.
     order: VecDeque<(u64, Arc<Key>)>,
     count: u64,
 }
@@ -69,12 +70,12 @@ impl<K> Default for Recent<K> {
 }
 
 impl<K: Kind> Recent<K> {
-    /// The object of this name, if it was looked at lately.
+    /// The object of this name, if it was used recently.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
         self.objects.get(key).map(|(_, object)| Arc::clone(object))
     }
 
-    /// Keeps an object, and lets go of the one that was kept longest.
+    /// Inserts an object, and evicts the oldest one if there are too many.
     pub fn put(&mut self, key: &Arc<Key>, object: &Arc<K>) {
         if !K::ARE_MANY {
             return;
@@ -94,13 +95,12 @@ impl<K: Kind> Recent<K> {
         }
     }
 
-    /// Lets go of what has this name.
     pub fn remove(&mut self, key: &Key) {
         self.objects.remove(key);
     }
 }
 
-/// Resource versions of one kind are numbers that grow, and Kubernetes promises that they stay so.
+/// Resource versions of one kind are increasing numbers; Kubernetes guarantees that.
 pub fn version<K: Kind>(object: &K) -> u128 {
     undecodable::version(object.meta())
 }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_packed_and_comes_out_as_it_was() {
+    fn pvc_is_restored_from_json_unchanged() {
         let claim = claim();
         let kept = CacheEntry::new(&claim);
         assert!(matches!(kept.form, Form::Packed(_)));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_comes_out_as_it_was() {
+    fn worker_pod_is_restored_from_json_unchanged() {
         let pod = json!({
             "metadata": { "name": "importer", "namespace": "vms", "uid": "5", "resourceVersion": "6",
                 "creationTimestamp": "2026-11-22T10:00:00Z", "deletionTimestamp": "2026-11-22T10:01:00Z",
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn of_kinds_of_which_there_are_few_each_is_kept_as_it_is() {
+    fn object_of_a_rare_kind_is_kept_decoded() {
         let class = json!({ "metadata": { "name": "csi" }, "provisioner": "csi" });
         let class = Arc::new(serde_json::from_value::<StorageClass>(class).unwrap());
         assert!(Arc::ptr_eq(&CacheEntry::new(&class).object().unwrap(), &class));
     }
 
     #[test]
-    fn only_so_many_are_kept_as_they_are() {
+    fn number_of_decoded_objects_is_bounded() {
         let mut recent = Recent::default();
         let claim = claim();
         let key = |n: usize| Arc::new(Key::new("vms", n.to_string()));
@@ -185,7 +185,7 @@ mod tests {
         }
         let kept: Vec<_> = (0..2 * RECENT).filter(|n| recent.get(&key(*n)).is_some()).collect();
         assert_eq!(kept, (RECENT..2 * RECENT).collect::<Vec<_>>());
-        // Whoever comes and goes takes no more room.
+        // Repeated insertion and removal does not grow the queue.
         for _ in 0..2 * RECENT {
             recent.remove(&key(RECENT));
             recent.put(&key(RECENT), &claim);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_of_a_type_of_our_own_comes_out_as_it_was() {
+    fn persistent_volume_is_restored_from_json_unchanged() {
         let volume = json!({
             "metadata": { "name": "pv", "uid": "3", "resourceVersion": "4" },
             "spec": { "capacity": { "storage": "1Gi" }, "claimRef": { "name": "disk", "namespace": "vms" } },

@@ -1,10 +1,10 @@
-//! Pods that something was done for, which cannot be seen from here.
+//! Pods whose configuration is complete, which the cache does not show.
 
 use std::collections::{HashSet, VecDeque};
 
 use parking_lot::Mutex;
 
-/// So many are remembered. What is forgotten is done again.
+/// How many are recorded. Others are configured again.
 const REMEMBERED: usize = 4096;
 
 /// The last pods, by their UIDs.
@@ -12,12 +12,12 @@ const REMEMBERED: usize = 4096;
 pub struct ConfiguredPods(Mutex<(HashSet<String>, VecDeque<String>)>);
 
 impl ConfiguredPods {
-    /// Whether it was done for this pod.
+    /// Whether this pod is configured.
     pub fn contains(&self, uid: &str) -> bool {
         self.0.lock().0.contains(uid)
     }
 
-    /// It was done.
+    /// Records that the pod is configured.
     pub fn insert(&self, uid: &str) {
         let mut inner = self.0.lock();
         let (known, order) = &mut *inner;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use k8s_openapi::api::core::v1::Event;
 use parking_lot::Mutex;
 
-/// Warnings kept for all namespaces together; the oldest go first.
+/// Warnings kept for all namespaces together; the oldest are dropped first.
 const KEPT_MAX: usize = 1024;
 /// Warnings kept for one namespace, so that a tenant who creates events displaces only its own.
 const OF_NAMESPACE_MAX: usize = 32;
@@ -24,10 +24,10 @@ impl EarlyWarnings {
             return;
         }
         let namespace = &event.involved_object.namespace;
-        let is_beside = |kept: &Event| kept.involved_object.namespace == *namespace;
+        let is_same_namespace = |kept: &Event| kept.involved_object.namespace == *namespace;
         let mut all = self.0.lock();
-        if all.iter().filter(|kept| is_beside(kept)).count() >= OF_NAMESPACE_MAX {
-            let oldest = all.iter().position(is_beside);
+        if all.iter().filter(|kept| is_same_namespace(kept)).count() >= OF_NAMESPACE_MAX {
+            let oldest = all.iter().position(is_same_namespace);
             oldest.and_then(|oldest| all.remove(oldest));
         }
         if all.len() >= KEPT_MAX {

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::engine::error::{chain, is_of_ending_namespace};
+use crate::engine::error::{chain, reports_terminating_namespace};
 use controller_core::event::Event;
 use controller_core::meta;
 use controller_core::object::{Key, ObjectRef};
@@ -29,7 +29,7 @@ const REMEMBERED: usize = 8192;
 const QUEUE_LEN_MAX: usize = 256;
 /// Longer messages are refused.
 const MESSAGE_LEN_MAX: usize = 1024;
-/// Room for the time behind an object's name.
+/// Leaves space for the time that follows the object's name.
 const NAME_LEN_MAX: usize = 230;
 
 /// An event in the API server.
@@ -54,7 +54,7 @@ enum Recording {
     Postpone,
 }
 
-/// Tells people what happens to objects.
+/// Records Kubernetes events.
 pub struct EventRecorder {
     client: Client,
     /// Events that were recorded, by the hash of object, component, type, reason and message.
@@ -65,7 +65,7 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// Nothing was told yet.
+    /// A recorder that has recorded no events yet.
     pub fn new(client: Client) -> Self {
         let (queue, queued) = mpsc::channel(QUEUE_LEN_MAX);
         let queued = tokio::sync::Mutex::new(queued);
@@ -118,7 +118,7 @@ impl EventRecorder {
     pub async fn record(&self, component: &str, about: &ObjectRef, event: &Event) {
         let outcome = self.count_or_create(component, &involved(about), event).await;
         if let Err(kube::Error::Api(status)) = &outcome
-            && is_of_ending_namespace(status)
+            && reports_terminating_namespace(status)
         {
             return;
         }

@@ -11,7 +11,7 @@ use api::v1beta1::{
     VolumeCloneSource, VolumeImportSource, VolumeUploadSource,
 };
 use auth::token::Resource;
-use controller_core::bound::Seen;
+use controller_core::bound::ObservedEvent;
 use controller_core::meta;
 use controller_core::object::{Object, ObjectKind, ObjectRef, Writable};
 use controller_core::openshift::Proxy;
@@ -104,7 +104,7 @@ fn finalizers_patch(presence: Presence, name: &str, finalizers: &[String]) -> Va
 }
 
 impl Engine {
-    /// Executes the writes of a plan, in order. The first failure ends them, and is reported as the plan says.
+    /// Executes the writes of a plan, in order. The first failure ends them, and is reported as the plan requests.
     ///
     /// # Errors
     /// The failure.
@@ -262,7 +262,7 @@ impl Engine {
         Box::pin(async move { self.api.delete_ref::<K>(target).await.map(|()| Outcome::Deleted) })
     }
 
-    /// Tells users of a failure: on the PVC that is concerned, then by events.
+    /// Reports a failure to users: in annotations of the PVC, then by events.
     ///
     /// # Errors
     /// Where the PVC cannot be annotated.
@@ -275,8 +275,8 @@ impl Engine {
         if let Some((key, note)) = &report.note {
             let claims = &self.api.caches.claims;
             if *note == PvcNote::NotBound {
-                let seen = Seen { event: event.clone(), at: Some(self.now()) };
-                self.pvc_warnings.note(key.clone(), seen);
+                let seen = ObservedEvent { event: event.clone(), at: Some(self.now()) };
+                self.pvc_warnings.record(key.clone(), seen);
             }
             if let Some(claim) = claims.get(&key.namespace, &key.name) {
                 let changes = match note {
@@ -286,7 +286,7 @@ impl Engine {
                     }
                 };
                 if let Some(merge) = plan::metadata_patch(&meta::Pairs::new(), &changes) {
-                    let target = ObjectRef::of(claim.as_ref());
+                    let target = ObjectRef::for_object(claim.as_ref());
                     self.api.patch_ref::<PersistentVolumeClaim>(&target, &merge, false).await?;
                 }
             }
@@ -299,17 +299,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Why a PVC is not bound, as its annotations should say it.
+    /// The annotations that report why a PVC is not bound.
     pub(crate) fn bound_annotations(&self, claim: &PersistentVolumeClaim) -> meta::Changes {
         let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
-        self.annotations_with(claim, &self.pvc_warnings.of(namespace, name))
+        self.annotations_with(claim, &self.pvc_warnings.for_pvc(namespace, name))
     }
 
     /// The same, with these warnings about the PVC.
     pub(crate) fn annotations_with(
         &self,
         claim: &PersistentVolumeClaim,
-        warnings: &[Seen],
+        warnings: &[ObservedEvent],
     ) -> meta::Changes {
         let prime = api::names::prime_pvc(meta::uid(&claim.metadata));
         let prime = self.api.caches.claims.get(meta::namespace(&claim.metadata), &prime);

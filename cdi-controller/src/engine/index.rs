@@ -1,9 +1,9 @@
-//! What objects are looked for by, other than their names.
+//! Index terms: what objects are found by, other than their names.
 //!
-//! Every change of a claim asks who is cloned from it, and every step of a clone asks what was made for it. With ten thousand
-//! claims, looking at each of them would be most of what the controllers do.
+//! Each change of a PVC looks up its clones, and each step of a clone looks up the objects created for it. With ten
+//! thousand PVCs, scanning all of them would be most of the controllers' load.
 //!
-//! A term may pick a few too many: whoever looks by it looks again at what was found.
+//! A term may select a few objects too many: the caller filters the result.
 
 use api::ClaimPhase;
 use api::Phase;
@@ -19,24 +19,24 @@ use controller_core::clone::{self, Origin};
 use controller_core::meta;
 use controller_core::snapshot::VolumeSnapshot;
 
-/// What an object may be looked for by.
+/// What an object may be found by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Term {
-    /// It was made for a clone, whichever.
+    /// It was created for any clone.
     Helper,
-    /// It was made for the clone to the claim of this UID.
+    /// It was created for the clone whose target has this UID.
     MadeFor(String),
-    /// It is cloned to, and has this UID.
+    /// It is the target of a clone, and has this UID.
     ClonedTo(String),
-    /// It wants what is in the claim or snapshot of this name, and may still be waiting for it.
+    /// Its source is the PVC or snapshot of this name, and it may still be waiting for it.
     From(Key),
-    /// It is a claim that refers to something of this name.
+    /// It is a PVC whose data source has this name.
     RefersTo(String),
-    /// It is a claim that was promised the worker of this name.
+    /// It is a PVC that records this name for its worker pod.
     PromisedTo(Key),
-    /// It has this name, in whichever namespace.
+    /// It has this name, in any namespace.
     Named(String),
-    /// It is a DataSource that refers to the claim of this name.
+    /// It is a DataSource that refers to the PVC of this name.
     RefersToClaim(Key),
     /// It is a DataSource that refers to the snapshot of this name.
     RefersToSnapshot(Key),
@@ -46,13 +46,13 @@ pub enum Term {
     Manages(Key),
     /// It carries the label of the DataImportCron of this name.
     OfCron(Key),
-    /// It is a DataVolume without a claim that names this DataSource.
+    /// It is a DataVolume without a PVC that names this DataSource.
     WaitsForSource(Key),
-    /// It is a DataVolume without a claim, or a claim of ours that is not bound.
+    /// It is a DataVolume without a PVC, or a PVC that is to be populated and is not bound.
     Waits,
 }
 
-/// A DataVolume that has no claim yet, or has not heard of it.
+/// Whether the DataVolume has no PVC yet, or its status does not report the PVC yet.
 pub fn is_unbegun(volume: &DataVolume) -> bool {
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
     [Phase::Unset, Phase::Pending, Phase::CloneScheduled]
@@ -60,7 +60,7 @@ pub fn is_unbegun(volume: &DataVolume) -> bool {
         .any(|known| phase.unwrap_or_default() == known.as_str())
 }
 
-/// The terms of a DataVolume. One that has begun is never looked for: its claim is.
+/// The terms of a DataVolume. After its start, its PVC is looked up instead.
 pub fn of_volume(volume: &DataVolume) -> Vec<Term> {
     let of_cron = of_cron(&volume.metadata);
     if !is_unbegun(volume) {
@@ -72,12 +72,12 @@ pub fn of_volume(volume: &DataVolume) -> Vec<Term> {
     });
     let origin = match volume.spec.source_ref {
         Some(_) => None,
-        None => Origin::of(volume, None, None),
+        None => Origin::of_data_volume(volume, None, None),
     };
     origin.map(from).into_iter().chain(of_cron).chain(waits_for).chain([Term::Waits]).collect()
 }
 
-/// The terms of a claim.
+/// The terms of a PVC.
 pub fn of_claim(claim: &PersistentVolumeClaim) -> Vec<Term> {
     let metadata = &claim.metadata;
     let mut terms = of_helper(metadata);

@@ -1,4 +1,4 @@
-//! One controller at a time: whoever holds the lease.
+//! Leader election: only the process that holds the lease runs the controllers.
 
 use std::time::Duration;
 
@@ -12,41 +12,41 @@ use tokio::time::Instant;
 use crate::engine::Error;
 use crate::engine::error::chain;
 
-/// The name that the controllers before this one use too, so that never both are at work.
+/// Upstream CDI uses the same name, so that both never run at the same time.
 const NAME: &str = "cdi-controller-leader-election-helper";
-/// Who has been silent for so long leads no more.
+/// The lease expires unless it is renewed within this time.
 const DURATION: Duration = Duration::from_secs(15);
-/// Who could not say for so long that it leads stops before anybody else may begin.
+/// A leader that could not renew the lease for this long stops, before another process can acquire the lease.
 const DEADLINE: Duration = Duration::from_secs(10);
 const RENEWAL: Duration = Duration::from_secs(4);
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What to do about a lease as it is.
+/// What to do about the lease.
 #[derive(Debug, PartialEq)]
 enum Step {
-    /// Somebody else leads.
+    /// Another process holds the lease.
     Wait,
-    /// Write this: it is ours from then on, unless somebody else was faster.
+    /// Write this lease: this process then holds it, unless another one was faster.
     Take(Box<Lease>),
 }
 
-/// Our part in the election.
+/// This process as a candidate.
 pub struct Election {
     api: Api<Lease>,
     namespace: String,
     identity: String,
-    /// The lease of somebody else as it was seen, and since when: clocks of machines differ, so only ours counts.
+    /// The observed version of another process's lease, and since when, by the local clock, as clocks differ.
     seen: Option<(Option<String>, Instant)>,
 }
 
 impl Election {
-    /// `identity` is another for each process.
+    /// `identity` is unique to the process.
     pub fn new(client: Client, namespace: &str, identity: String) -> Self {
         let api = Api::namespaced(client, namespace);
         Self { api, namespace: namespace.to_owned(), identity, seen: None }
     }
 
-    /// Waits until this process leads.
+    /// Waits until this process holds the lease.
     pub async fn win(&mut self) {
         loop {
             match self.attempt().await {
@@ -61,12 +61,12 @@ impl Election {
         }
     }
 
-    /// Keeps the lease, until that fails.
+    /// Renews the lease until that fails.
     pub async fn keep(&mut self) -> Error {
         let mut held_at = Instant::now();
         loop {
             tokio::time::sleep(RENEWAL).await;
-            // An attempt that hangs is one that failed.
+            // An attempt that hangs has failed.
             match tokio::time::timeout(RENEWAL, self.attempt()).await {
                 Ok(Ok(true)) => held_at = Instant::now(),
                 Ok(Ok(false)) => return Error::LeadershipLost,
@@ -82,7 +82,7 @@ impl Election {
         }
     }
 
-    /// Gives the lease up, so that the next one need not wait for its end.
+    /// Releases the lease, so that the next process need not wait for it to expire.
     pub async fn resign(&self) {
         let Ok(Some(mut lease)) = self.api.get_opt(NAME).await else { return };
         let Some(spec) = &mut lease.spec else { return };
@@ -91,7 +91,7 @@ impl Election {
         }
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
-        // It ends by itself too.
+        // The lease expires anyway.
         let _ = self.api.replace(NAME, &PostParams::default(), &lease).await;
     }
 
@@ -113,7 +113,7 @@ impl Election {
         }
     }
 
-    /// Whether the lease of somebody else has not been renewed for as long as it lasts.
+    /// Whether another process's lease has expired.
     fn is_stale(&mut self, lease: Option<&Lease>) -> bool {
         let Some(lease) = lease else { return true };
         let version = lease.metadata.resource_version.clone();
@@ -165,16 +165,16 @@ fn step(
     Step::Take(Box::new(Lease { metadata, spec: Some(spec) }))
 }
 
-/// Whether the holder was the first process of this very pod, as this one is: then it has ended, or this one would not
-/// have been started. Nobody need wait for the end of its lease.
+/// Whether the holder was the first process of the same pod, as this one is: then it has ended, or the kubelet would
+/// not have started this one, and its lease can be taken before it expires.
 fn was_here(holder: &str, identity: &str) -> bool {
-    // pod_pid_moment
-    let place = |text: &str| {
-        let (place, _) = text.rsplit_once('_')?;
-        place.ends_with("_1").then(|| place.to_owned())
+    // pod_pid_time
+    let container = |text: &str| {
+        let (container, _) = text.rsplit_once('_')?;
+        container.ends_with("_1").then(|| container.to_owned())
     };
-    let holder = place(holder);
-    holder.is_some() && holder == place(identity)
+    let holder = container(holder);
+    holder.is_some() && holder == container(identity)
 }
 
 #[cfg(test)]
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_taken_when_nobody_holds_it_any_more() {
+    fn lease_is_taken_when_it_is_free_or_expired() {
         let now = Timestamp::from_second(1).unwrap();
         let taken = |lease: Option<&Lease>, is_stale| match step(lease, "cdi", "me", is_stale, now)
         {
@@ -208,15 +208,15 @@ mod tests {
         let Step::Take(lease) = step(Some(&held_by("me")), "cdi", "me", false, now) else {
             panic!()
         };
-        // Whoever wrote meanwhile makes this one fail.
+        // A concurrent write makes this one fail.
         assert_eq!(lease.metadata.resource_version.as_deref(), Some("7"));
     }
     #[test]
-    fn a_process_that_crashed_is_followed_by_its_successor_at_once() {
+    fn restarted_container_takes_its_lease_at_once() {
         for (holder, identity, expected) in [
             ("cdi-deployment-a_1_10", "cdi-deployment-a_1_20", true),
             ("cdi-deployment-a_1_10", "cdi-deployment-b_1_20", false),
-            // On one machine there may be several, and they may be alive.
+            // Several processes on one machine may be running.
             ("laptop_77_10", "laptop_78_20", false),
             ("laptop_77_10", "laptop_77_20", false),
             ("laptop_11_10", "laptop_11_20", false),

@@ -38,7 +38,7 @@ pub(crate) use error::chain;
 pub use run::run;
 pub use settings::{FLAGS, NAMESPACE_FILE, Settings};
 
-use controller_core::bound::Seen;
+use controller_core::bound::ObservedEvent;
 use controller_core::{config, meta, openshift};
 
 use crate::image_polling::polls::Polls;
@@ -61,7 +61,7 @@ pub(crate) struct Engine {
     pub(crate) pod_warnings: PodWarnings,
     /// Upload servers that have their secrets.
     pub(crate) configured_pods: ConfiguredPods,
-    /// What sources say of newer images.
+    /// The results of polling for newer images.
     pub(crate) polls: Polls,
     pub(crate) import_slots: Slots,
     pub(crate) clone_slots: Slots,
@@ -75,17 +75,17 @@ pub(crate) struct Engine {
 pub(crate) struct Queues {
     /// DataVolumes.
     pub(crate) volumes: Queue,
-    /// Claims that refer to a source of ours.
+    /// PVCs that refer to a source of CDI's kinds.
     pub(crate) populators: Queue,
-    /// Claims that are imported into.
+    /// PVCs that are imported into.
     pub(crate) imports: Queue,
-    /// Claims that are uploaded to.
+    /// PVCs that are uploaded to.
     pub(crate) uploads: Queue,
-    /// Claims that one of forklift's populators fills.
+    /// PVCs that one of forklift's populators fills.
     pub(crate) forklift: Queue,
-    /// Claims that are cloned to.
+    /// PVCs that are cloned to.
     pub(crate) clones: Queue,
-    /// Claims that pods copy to.
+    /// PVCs that pods copy to.
     pub(crate) copies: Queue,
     /// DataImportCrons.
     pub(crate) crons: Queue,
@@ -163,22 +163,22 @@ impl Engine {
         self.api.caches.classes.list()
     }
 
-    /// Warnings about a PVC. Those about one that is bound are over, and are dropped.
-    pub(crate) fn warnings_about(&self, claim: &PersistentVolumeClaim) -> Vec<Seen> {
+    /// Warnings about a PVC. Those about a bound PVC are obsolete, and are dropped.
+    pub(crate) fn warnings_about(&self, claim: &PersistentVolumeClaim) -> Vec<ObservedEvent> {
         let (namespace, name) = (meta::namespace(&claim.metadata), meta::name(&claim.metadata));
         if meta::claim_phase(claim) == ClaimPhase::Bound {
             self.pvc_warnings.forget(namespace, name);
         }
-        self.pvc_warnings.of(namespace, name)
+        self.pvc_warnings.for_pvc(namespace, name)
     }
 
-    /// Where workers may run. Where nobody knows whose word counts, anywhere.
+    /// The nodes that may run workers: all if several installations compete.
     pub(crate) fn placement(&self) -> Option<NodePlacement> {
         let installations = self.api.caches.installations.list();
         config::active(&installations).ok()??.spec.workload.clone()
     }
 
-    /// Who owns what is made outside of namespaces: the installation.
+    /// The owner of cluster-scoped objects: the installation.
     pub(crate) fn owner(&self) -> Option<OwnerReference> {
         let installations = self.api.caches.installations.list();
         let active = config::active(&installations).ok()??;

@@ -1,5 +1,5 @@
-//! What the cluster complains of workers that do not get on: asked for once in a while for all of a namespace, and not for
-//! each of a thousand that wait for the same thing.
+//! Warning events about worker pods that do not start: listed once in a while for a whole namespace, and not for each
+//! of a thousand pods that wait for the same reason.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,19 +16,17 @@ use crate::engine::Error;
 use crate::engine::api_client::ApiClient;
 use controller_core::meta;
 
-/// What is complained of pods, and of nothing else.
+/// Selects the warnings about pods.
 const ABOUT_PODS: &str = "involvedObject.kind=Pod,type=Warning";
-/// For so long an answer counts.
+/// How long a list is valid.
 const FRESH: Duration = Duration::from_secs(10);
-/// So many events come at once.
+/// Events in one page of a list.
 const PAGE: u32 = 500;
 
-/// What was complained of a pod.
+/// A warning event about a pod.
 #[derive(Clone, Debug)]
 pub struct Warning {
-    /// In one word.
     pub reason: String,
-    /// In a sentence.
     pub message: String,
     at: Option<Timestamp>,
 }
@@ -37,7 +35,7 @@ pub struct Warning {
 #[derive(Default)]
 pub struct PodWarnings(Mutex<HashMap<String, Arc<Mutex<Option<Listed>>>>>);
 
-/// What was complained of a namespace's workers, by their UIDs.
+/// The latest warnings about the worker pods of a namespace, by UID.
 struct Listed {
     at: Instant,
     of: HashMap<String, Warning>,
@@ -50,15 +48,15 @@ impl Listed {
 }
 
 impl PodWarnings {
-    /// What was complained of last about a pod.
+    /// The latest warning about a pod.
     ///
     /// # Errors
     /// [`Error::Api`].
     pub async fn last(&self, cluster: &ApiClient, pod: &Pod) -> Result<Option<Warning>, Error> {
         let namespace = meta::namespace(&pod.metadata);
-        let place = self.place(namespace).await;
-        // Whoever comes while the answer is on its way waits for that one.
-        let mut listed = place.lock().await;
+        let slot = self.slot(namespace).await;
+        // Concurrent callers wait for the same list.
+        let mut listed = slot.lock().await;
         let listed = match listed.take().filter(Listed::is_fresh) {
             Some(fresh) => listed.insert(fresh),
             None => listed.insert(list(cluster, namespace).await?),
@@ -66,21 +64,21 @@ impl PodWarnings {
         Ok(listed.of.get(meta::uid(&pod.metadata)).cloned())
     }
 
-    async fn place(&self, namespace: &str) -> Arc<Mutex<Option<Listed>>> {
+    async fn slot(&self, namespace: &str) -> Arc<Mutex<Option<Listed>>> {
         let mut all = self.0.lock().await;
         if !all.contains_key(namespace) {
-            // Nothing is kept of namespaces that nobody asks about any more.
-            let is_wanted = |place: &mut Arc<Mutex<Option<Listed>>>| match place.try_lock() {
+            // Namespaces without recent callers are removed.
+            let is_in_use = |slot: &mut Arc<Mutex<Option<Listed>>>| match slot.try_lock() {
                 Ok(listed) => listed.as_ref().is_some_and(Listed::is_fresh),
                 Err(_) => true,
             };
-            all.retain(|_, place| is_wanted(place));
+            all.retain(|_, slot| is_in_use(slot));
         }
         Arc::clone(all.entry(namespace.to_owned()).or_default())
     }
 }
 
-/// What is complained of the workers of a namespace: its other pods are nobody's business here, however many they are.
+/// Lists the warnings about the worker pods of a namespace; those about its other pods are dropped.
 async fn list(cluster: &ApiClient, namespace: &str) -> Result<Listed, Error> {
     let at = Instant::now();
     let events = Api::<Decoded<Event>>::namespaced(cluster.client(), namespace);

@@ -1,23 +1,22 @@
-//! What the cluster complains of claims that are not bound yet.
+//! Warning events about PVCs that are not bound yet.
 
 use std::collections::HashMap;
 
 use crate::engine::queue::Key;
-use controller_core::bound::Seen;
+use controller_core::bound::ObservedEvent;
 use parking_lot::Mutex;
 
-/// Of one claim so many are kept: the newest.
+/// The newest warnings that are kept for one PVC.
 const OF_ONE: usize = 4;
-/// Of so many claims. A cluster with more of them has one trouble, and the first ones tell of it.
+/// The PVCs for which warnings are kept. If more have warnings, they have a common cause, which the first ones report.
 const CLAIMS: usize = 4096;
 
-/// The latest warnings, by claim.
+/// The latest warnings, by PVC.
 #[derive(Default)]
-pub struct PvcWarnings(Mutex<HashMap<Key, Vec<Seen>>>);
+pub struct PvcWarnings(Mutex<HashMap<Key, Vec<ObservedEvent>>>);
 
 impl PvcWarnings {
-    /// Keeps one.
-    pub fn note(&self, claim: Key, seen: Seen) {
+    pub fn record(&self, claim: Key, seen: ObservedEvent) {
         let mut all = self.0.lock();
         if all.len() >= CLAIMS && !all.contains_key(&claim) {
             return;
@@ -31,13 +30,12 @@ impl PvcWarnings {
         }
     }
 
-    /// Those about a claim.
-    pub fn of(&self, namespace: &str, name: &str) -> Vec<Seen> {
+    pub fn for_pvc(&self, namespace: &str, name: &str) -> Vec<ObservedEvent> {
         let all = self.0.lock();
         all.get(&Key::new(namespace, name)).cloned().unwrap_or_default()
     }
 
-    /// The claim is bound, or gone.
+    /// The PVC is bound or deleted.
     pub fn forget(&self, namespace: &str, name: &str) {
         let mut all = self.0.lock();
         all.remove(&Key::new(namespace, name));
@@ -50,17 +48,20 @@ mod tests {
     use controller_core::event::Event;
 
     #[test]
-    fn the_newest_few_are_kept_until_the_claim_is_bound() {
+    fn newest_warnings_are_kept_until_the_pvc_is_bound() {
         let pvc_warnings = PvcWarnings::default();
         for second in 0..6 {
             let at = Some(jiff::Timestamp::from_second(second).unwrap());
             let event = Event::warning("ProvisioningFailed", format!("try {}", second % 5));
-            pvc_warnings.note(Key::new("vms", "disk"), Seen { event, at });
+            pvc_warnings.record(Key::new("vms", "disk"), ObservedEvent { event, at });
         }
-        let kept: Vec<_> =
-            pvc_warnings.of("vms", "disk").into_iter().map(|seen| seen.event.message).collect();
+        let kept: Vec<_> = pvc_warnings
+            .for_pvc("vms", "disk")
+            .into_iter()
+            .map(|seen| seen.event.message)
+            .collect();
         assert_eq!(kept, ["try 2", "try 3", "try 4", "try 0"]);
         pvc_warnings.forget("vms", "disk");
-        assert!(pvc_warnings.of("vms", "disk").is_empty());
+        assert!(pvc_warnings.for_pvc("vms", "disk").is_empty());
     }
 }

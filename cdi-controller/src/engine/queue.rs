@@ -119,7 +119,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Waits for the next object. The caller must call [`Queue::done`] with it.
+    /// Waits for the next object. The caller must call [`Queue::finish`] with it.
     pub async fn next(&self) -> Key {
         loop {
             let next = {
@@ -145,7 +145,7 @@ impl Queue {
     }
 
     /// Ends the reconciliation of `key`.
-    pub fn done(&self, key: Key, requeue: Requeue) {
+    pub fn finish(&self, key: Key, requeue: Requeue) {
         let mut state = self.state();
         state.failures.remove(&key);
         let delay = match requeue {
@@ -184,7 +184,7 @@ impl Queue {
 }
 
 /// The delay after one more failure than `failures`: between half of the back-off and all of it. Without jitter, objects
-/// that failed together (because the API server was down, say) would all be retried at the same moment.
+/// that failed together (for example because the API server was down) would all be retried at the same moment.
 fn retry_delay(failures: u32, random: u64) -> Duration {
     let backoff = RETRY_DELAY_MIN.saturating_mul(1 << failures.min(20)).min(RETRY_DELAY_MAX);
     let half = backoff / 2;
@@ -258,10 +258,10 @@ mod tests {
         queue.add(key("a"));
         assert_eq!(queue.next().await, key("b"), "a is being worked on");
         assert_eq!(queue.depth(), (0, 0));
-        queue.done(key("a"), Requeue::OnChange);
+        queue.finish(key("a"), Requeue::OnChange);
         assert_eq!(queue.next().await, key("a"), "it was added meanwhile");
-        queue.done(key("a"), Requeue::OnChange);
-        queue.done(key("b"), Requeue::OnChange);
+        queue.finish(key("a"), Requeue::OnChange);
+        queue.finish(key("b"), Requeue::OnChange);
         let idle = tokio::time::timeout(Duration::from_secs(3600), queue.next()).await;
         assert!(idle.is_err(), "nothing is left");
     }
@@ -284,7 +284,7 @@ mod tests {
             assert!(*delay >= wanted && *delay <= wanted + timer, "{n}: {delay:?}");
         }
         let next = queue.next().await;
-        queue.done(next, Requeue::After(Duration::ZERO));
+        queue.finish(next, Requeue::After(Duration::ZERO));
         let next = queue.next().await;
         queue.retry(next);
         let begin = Instant::now();
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(queue.depth(), (0, 1));
         let a = queue.next().await;
         assert_eq!(begin.elapsed().as_secs(), 10);
-        queue.done(a, Requeue::After(Duration::from_secs(60)));
+        queue.finish(a, Requeue::After(Duration::from_secs(60)));
         queue.add(key("a"));
         queue.next().await;
         assert_eq!(begin.elapsed().as_secs(), 10);
@@ -321,7 +321,7 @@ mod tests {
                     let key = queue.next().await;
                     tokio::time::sleep(Duration::from_millis(7)).await;
                     done.lock().push(key.clone());
-                    queue.done(key, Requeue::OnChange);
+                    queue.finish(key, Requeue::OnChange);
                 }
             });
         }

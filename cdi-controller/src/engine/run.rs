@@ -1,4 +1,4 @@
-//! From the settings to work, and to its end.
+//! Runs the process: from its settings to a signal to stop.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::engine::{Engine, Error, Settings, watch};
 use crate::wake::settings_key;
 use controller_core::config::floor;
 
-/// Works until it is asked to stop.
+/// Runs the controllers until a signal stops them.
 ///
 /// # Errors
-/// When there is no API server to talk to, or the lease is lost: then the process has to end, and may begin anew.
+/// No client for the API server can be created, or the lease is lost: the process has to exit, and may be restarted.
 pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error> {
     let (kubeconfig, server) = (settings.kubeconfig.as_deref(), settings.server.as_deref());
     let client = runtime::api_server_client(kubeconfig, server).await.map_err(Error::Client)?;
@@ -26,13 +26,13 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
     let engine = Arc::new(Engine::new(client.clone(), settings));
     serve(&engine, client.clone())?;
     serve_probes(engine.settings.health_port)?;
-    let _ready = Ready::say(engine.settings.ready_file.clone())?;
+    let _ready = ReadyFile::create(engine.settings.ready_file.clone())?;
     let mut election = Election::new(client, &namespace, identity());
-    // The stores fill while the lease is waited for, so that whoever takes over does so at once.
+    // The caches are filled while this process waits for the lease, so that it can take over at once.
     let follow = tokio::spawn(watch::follow_all(Arc::clone(&engine)));
     if leader_election {
         tokio::select! {
-            () = election.win() => tracing::info!("this process leads"),
+            () = election.win() => tracing::info!("acquired the leader-election lease"),
             signal = stop.next() => {
                 stop_watches(signal, &follow);
                 return Ok(());
@@ -41,7 +41,7 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
     }
     let work = async {
         watch::ready(&engine.api.caches).await;
-        tracing::info!("everything was listed: the work begins");
+        tracing::info!("all caches are filled, starting the controllers");
         engine.queues.configs.add(settings_key());
         controllers::work(&engine).await;
     };
@@ -62,20 +62,21 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
     outcome
 }
 
-/// Every write is safe to repeat, so there is nothing to finish.
+/// Every write is safe to repeat, so there is nothing to complete.
 fn stop_watches(signal: i32, watches: &tokio::task::JoinHandle<()>) {
     tracing::info!("stopping on signal {signal}");
     watches.abort();
 }
 
-/// Answers for metrics whoever may read them, as long as the process lives. A controller that nobody can watch is better than none.
+/// Serves metrics to authorized clients, as long as the process runs. A failure is logged only: the controllers run
+/// without metrics too.
 fn serve(engine: &Arc<Engine>, client: kube::Client) -> Result<(), Error> {
     let port = engine.settings.metrics_port;
     if port == 0 {
         return Ok(());
     }
     let listener = metrics::listen(port).map_err(|source| Error::Local {
-        action: format!("listen on port {port} for whoever reads metrics"),
+        action: format!("listen on port {port} for metrics"),
         source,
     })?;
     let (shown, configured) = (Arc::clone(engine), Arc::clone(engine));
@@ -91,7 +92,7 @@ fn serve(engine: &Arc<Engine>, client: kube::Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Answers the kubelet's probes, as long as the process lives.
+/// Serves the kubelet's probes, as long as the process runs.
 fn serve_probes(port: u16) -> Result<(), Error> {
     let listener = health::listen(port).map_err(|source| Error::Local {
         action: format!("listen on port {port} for probes"),
@@ -104,29 +105,29 @@ fn serve_probes(port: u16) -> Result<(), Error> {
     Ok(())
 }
 
-/// Another name for each process: that of the pod, and something that no earlier process of it had.
+/// Unique to the process: the pod's name, the process ID and the start time.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let started = jiff::Timestamp::now().as_nanosecond();
     format!("{}_{}_{started:x}", host.trim(), std::process::id())
 }
 
-/// The file that says that the process is up, for as long as it is.
-struct Ready(PathBuf);
+/// The readiness file, which exists while the process runs.
+struct ReadyFile(PathBuf);
 
-impl Ready {
-    fn say(path: PathBuf) -> Result<Self, Error> {
+impl ReadyFile {
+    fn create(path: PathBuf) -> Result<Self, Error> {
         std::fs::write(&path, "").map_err(|source| Error::Local {
-            action: format!("make {}", path.display()),
+            action: format!("create {}", path.display()),
             source,
         })?;
         Ok(Self(path))
     }
 }
 
-impl Drop for Ready {
+impl Drop for ReadyFile {
     fn drop(&mut self) {
-        // The pod is on its way out, and with it the file.
+        // The pod is terminating, and the file is deleted with it.
         let _ = std::fs::remove_file(&self.0);
     }
 }

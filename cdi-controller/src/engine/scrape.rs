@@ -1,4 +1,4 @@
-//! Asking a worker how far it is.
+//! Scrapes the progress of a worker pod from its metrics.
 
 use api::PodPhase;
 use std::net::{IpAddr, SocketAddr};
@@ -18,41 +18,42 @@ use tokio_rustls::TlsConnector;
 
 use controller_core::{meta, progress};
 
-/// What an importer calls its progress.
+/// The importer's progress metric.
 pub const IMPORT: &str = "kubevirt_cdi_import_progress_total";
-/// What the pod that reads the source of a copy calls it.
+/// The progress metric of the pod that reads the source of a copy.
 pub const CLONE: &str = "kubevirt_cdi_clone_progress_total";
-/// What an upload server calls it.
+/// The upload server's progress metric.
 const UPLOAD: &str = "kubevirt_cdi_upload_progress_total";
-/// For all of it. Progress is worth no longer wait.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// A page of metrics is some hundred bytes.
+/// For the whole scrape. Progress is not worth a longer wait.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// A page of metrics has some hundred bytes.
 const PAGE_LEN_MAX: usize = 1 << 20;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How far a worker is, in percent. `None`: it does not run, was made by somebody else, or does not answer.
+/// The progress of a worker in percent. `None`: the pod does not run, was not created by this controller, or does not
+/// respond.
 pub async fn percentage(pod: &Pod, metric: &str) -> Option<f64> {
     let address = address(pod)?;
     let key: MetricsKey = variable(pod, name::METRICS_KEY)?.parse().ok()?;
-    ask(pod, address, key.client().ok()?, address.ip().into(), metric).await
+    scrape(pod, address, key.client().ok()?, address.ip().into(), metric).await
 }
 
-/// How far the upload is that a server receives, in percent. It answers to the name `host`, and is one that `authorities`
-/// (PEM) vouch for. `None`: nobody sends anything, or it does not answer.
+/// The progress of the upload that a server receives, in percent. The server's certificate is for `host` and is signed
+/// by one of `authorities` (PEM). `None`: no client uploads, or the server does not respond.
 pub async fn uploaded(pod: &Pod, authorities: &str, host: String) -> Option<f64> {
     let tls = auth::anonymous_client_config(authorities).ok()?;
-    ask(pod, address(pod)?, tls, host.try_into().ok()?, UPLOAD).await
+    scrape(pod, address(pod)?, tls, host.try_into().ok()?, UPLOAD).await
 }
 
-/// Where a pod that runs answers for itself.
+/// The metrics address of a running pod.
 fn address(pod: &Pod) -> Option<SocketAddr> {
     let status = pod.status.as_ref().filter(|_| meta::pod_phase(pod) == PodPhase::Running)?;
     let address: IpAddr = status.pod_ip.as_deref()?.parse().ok()?;
     Some(SocketAddr::from((address, paths::METRICS_PORT)))
 }
 
-async fn ask(
+async fn scrape(
     pod: &Pod,
     address: SocketAddr,
     tls: ClientConfig,
@@ -60,10 +61,10 @@ async fn ask(
     metric: &str,
 ) -> Option<f64> {
     let owner = variable(pod, name::OWNER_UID)?;
-    let page = match tokio::time::timeout(PATIENCE, page(address, tls, name)).await {
+    let page = match tokio::time::timeout(TIMEOUT, page(address, tls, name)).await {
         Ok(Ok(page)) => page,
         Ok(Err(error)) => {
-            tracing::debug!("the worker at {address} does not say how far it is: {error}");
+            tracing::debug!("cannot scrape the progress of the worker at {address}: {error}");
             return None;
         }
         Err(_) => return None,
@@ -91,16 +92,16 @@ async fn page(
     let request = hyper::Request::get("/metrics")
         .header(hyper::header::HOST, address.to_string())
         .body(Empty::<hyper::body::Bytes>::new())?;
-    let answer = async {
+    let page = async {
         let response = sender.send_request(request).await?;
         let body = Limited::new(response.into_body(), PAGE_LEN_MAX).collect().await?;
         Ok::<_, Failure>(String::from_utf8_lossy(&body.to_bytes()).into_owned())
     };
     tokio::select! {
-        answer = answer => answer,
+        page = page => page,
         ended = connection => {
             ended?;
-            Err("the connection ended before the answer".into())
+            Err("the connection ended before the response".into())
         }
     }
 }
@@ -123,25 +124,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_is_believed_by_its_key() {
+    async fn worker_is_verified_by_its_key() {
         let (key, other) = (MetricsKey::random().unwrap(), MetricsKey::random().unwrap());
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let text = metrics::counter(IMPORT, "help", ("ownerUID", "o"), Some(12.5));
-        let page_made: metrics::Page = Arc::new(move || text.clone());
-        let server = tokio::spawn(metrics::serve(listener, page_made, Some(key.clone())));
-        let ask = |key: &MetricsKey| page(address, key.client().unwrap(), address.ip().into());
-        let text = ask(&key).await.unwrap();
+        let served_page: metrics::Page = Arc::new(move || text.clone());
+        let server = tokio::spawn(metrics::serve(listener, served_page, Some(key.clone())));
+        let fetch = |key: &MetricsKey| page(address, key.client().unwrap(), address.ip().into());
+        let text = fetch(&key).await.unwrap();
         assert_eq!(progress::measured(&text, IMPORT, "o"), Some(12.5));
-        assert!(ask(&other).await.is_err());
+        assert!(fetch(&other).await.is_err());
         server.abort();
     }
 
     #[tokio::test]
-    async fn an_upload_server_is_believed_by_its_name_and_whoever_vouches_for_it() {
+    async fn upload_server_is_verified_by_its_name_and_its_ca() {
         let (now, day) = (std::time::SystemTime::now(), Duration::from_secs(86_400));
-        let make = || auth::CertificateAuthority::create("signer", day, now).unwrap();
-        let (ours, other) = (make(), make());
+        let create = || auth::CertificateAuthority::create("signer", day, now).unwrap();
+        let (ours, other) = (create(), create());
         let signer = auth::CertificateAuthority::from_identity(&ours).unwrap();
         let server = signer.server(&["server.vms.svc".to_owned()], day, now).unwrap();
         let tls = auth::server_config(
@@ -155,16 +156,16 @@ mod tests {
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // Whoever does not believe it has left by now.
+                // A client that rejects the certificate has closed the connection.
                 let Ok(stream) = acceptor.accept(stream).await else { continue };
-                let answer = hyper::service::service_fn(|_| async {
+                let service = hyper::service::service_fn(|_| async {
                     Ok::<_, std::convert::Infallible>(hyper::Response::new("yes".to_owned()))
                 });
                 let server = hyper::server::conn::http1::Builder::new();
-                let _ = server.serve_connection(TokioIo::new(stream), answer).await;
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
             }
         });
-        let ask = async |authority: &str, name: &'static str| {
+        let fetch = async |authority: &str, name: &'static str| {
             page(
                 address,
                 auth::anonymous_client_config(authority).unwrap(),
@@ -172,13 +173,13 @@ mod tests {
             )
             .await
         };
-        assert_eq!(ask(&ours.certificate, "server.vms.svc").await.unwrap(), "yes");
-        assert!(ask(&ours.certificate, "other.vms.svc").await.is_err());
-        assert!(ask(&other.certificate, "server.vms.svc").await.is_err());
+        assert_eq!(fetch(&ours.certificate, "server.vms.svc").await.unwrap(), "yes");
+        assert!(fetch(&ours.certificate, "other.vms.svc").await.is_err());
+        assert!(fetch(&other.certificate, "server.vms.svc").await.is_err());
     }
 
     #[tokio::test]
-    async fn who_does_not_run_is_not_asked() {
+    async fn pod_that_does_not_run_is_not_scraped() {
         let key = MetricsKey::random().unwrap().to_text();
         assert_eq!(percentage(&pod(&key, "Pending"), IMPORT).await, None);
         assert_eq!(percentage(&pod("no key", "Running"), IMPORT).await, None);

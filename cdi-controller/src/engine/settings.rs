@@ -1,4 +1,4 @@
-//! What the process is told when it starts.
+//! The settings of the process, from flags and environment variables.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,28 +33,28 @@ pub const FLAGS: [&str; 17] = [
     "require-sandbox",
 ];
 
-/// How many objects of a kind are worked on at once. Nearly all of that time is waiting for the API server.
+/// Concurrent reconciliations of each controller. They wait for the API server nearly all of the time.
 const WORKERS: usize = 8;
-/// How many clones to one storage class are begun at once. Drivers that get more answer late, and late looks like never.
+/// Concurrent clones to one storage class. With more of them, drivers respond so late that the clones time out.
 const CLONES: u16 = 32;
 const METRICS_PORT: u16 = 8443;
 const CERTIFICATES: &str = "/var/run";
 const TOKEN_KEYS: &str = "/var/run/cdi/token/keys";
 const READY_FILE: &str = "/tmp/ready";
 
-/// Where a pod finds the name of its namespace.
+/// The file with the namespace of the pod.
 pub const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// Where the controllers run, unless somebody says something else.
+/// The namespace outside of a cluster, unless a flag sets another.
 const NAMESPACE: &str = "cdi";
 
-/// What the process is told when it starts.
+/// The settings of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// A file that says how to reach the API server; without it the pod's service account, or the user's own.
+    /// A kubeconfig file. `None`: the pod's service account, or the user's default kubeconfig.
     pub kubeconfig: Option<PathBuf>,
-    /// The API server's address, where it is another than the file says.
+    /// The API server's address, if not the one in the kubeconfig.
     pub server: Option<String>,
-    /// Where the controllers are installed, and for the labels of what they make.
+    /// The namespace of the controllers, and values for labels of the objects that they create.
     pub installation: Installation,
     /// The importer's image.
     pub image: Image,
@@ -68,30 +68,30 @@ pub struct Settings {
     pub metrics_port: u16,
     /// Port of the kubelet's probes, by plain HTTP; 0 serves none.
     pub health_port: u16,
-    /// The file that says that the process is up.
+    /// The readiness file.
     pub ready_file: PathBuf,
-    /// The folder below which certificates of authorities are mounted.
+    /// The directory below which CA certificates are mounted.
     pub certificates: PathBuf,
-    /// The folder of the keys that tokens are signed with.
+    /// The directory of the keys that tokens are signed with.
     pub token_keys: PathBuf,
-    /// How many clones to one storage class may be at work at once; the others wait their turn.
+    /// Concurrent clones to one storage class; the others are queued. `None`: no limit.
     pub clones_max: Option<usize>,
-    /// How many importers may be at work at once; the others wait their turn.
+    /// Concurrent importer pods; the others are queued. `None`: no limit.
     pub imports_max: Option<usize>,
-    /// Where registries are asked for newer images.
+    /// Which process polls registries for newer images.
     pub poll_from: PollFrom,
-    /// Which Secrets of the installation are sent to what tenants have polled.
+    /// Which Secrets of the installation are sent to sources that tenants have polled.
     pub poll_secrets: PollSecrets,
-    /// Networks that tenants cannot have polled, beside those that never are, and exceptions.
+    /// Networks that tenants cannot have polled, in addition to those that never are, and exceptions.
     pub poll_networks: DialExceptions,
-    /// How many objects of a kind are worked on at once.
+    /// Concurrent reconciliations of each controller.
     pub workers: usize,
-    /// Whether to wait for the lease. Off for trying things out beside nobody.
+    /// Whether to wait for the lease. Off only if no other controller runs.
     pub leader_election: bool,
 }
 
 impl Settings {
-    /// From the command line and the environment. `own_namespace` is that of the pod, where there is one.
+    /// From the command line and the environment. `own_namespace`: that of the pod, if the process runs in one.
     ///
     /// # Errors
     /// [`Error::Setting`].
@@ -121,7 +121,7 @@ impl Settings {
         let namespace = namespace.filter(|name| !name.is_empty()).unwrap_or(NAMESPACE);
         let importer = variable("IMPORTER_IMAGE").unwrap_or_else(|| "cdi-importer".into());
         let metrics_port = number("metrics-port", METRICS_PORT)?;
-        // A controller that is tried out without metrics takes no other port either.
+        // Without metrics, which is for local trials, the probes take no port either.
         let health_port = if metrics_port == 0 { 0 } else { runtime::health::PORT };
         Ok(Self {
             kubeconfig: flags.get("kubeconfig").filter(|path| !path.is_empty()).map(PathBuf::from),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_says_all_by_its_environment() {
+    fn deployment_is_configured_by_environment_variables() {
         let settings = read(
             "-v=3",
             &[
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_for_trying_things_out() {
+    fn flags_replace_the_defaults() {
         let line = "-kubeconfig=/k -namespace=here -metrics-port=0 -leader-election=false -workers=0 -imports-max=3 -clones-max=0";
         let settings = read(line, &[]).unwrap();
         assert_eq!((settings.imports_max, settings.clones_max), (Some(3), None));

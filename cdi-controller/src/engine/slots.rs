@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use controller_core::object::Key;
-use controller_core::turns::AtWork;
+use controller_core::turns::RunningByNamespace;
 use parking_lot::{Mutex, MutexGuard};
 
 /// The slots that are reserved, by pool. Imports have one pool, clones one for each storage class.
@@ -31,8 +31,8 @@ impl Slots {
         // A PVC that has a reservation may be in the cache already.
         let mut taken: HashSet<Key> = at_work().into_iter().collect();
         taken.extend(reserved.iter().filter(|(of, _)| of == pool).map(|(_, key)| key.clone()));
-        let taken: AtWork = taken.iter().map(|key| key.namespace.as_str()).collect();
-        if !taken.lets_begin(&claim.namespace, most) {
+        let taken: RunningByNamespace = taken.iter().map(|key| key.namespace.as_str()).collect();
+        if !taken.may_start(&claim.namespace, most) {
             return None;
         }
         let entry = (pool.to_owned(), claim);

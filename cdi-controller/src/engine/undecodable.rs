@@ -1,12 +1,12 @@
 //! Objects that are in the cluster and that no controller can read.
 //!
-//! Such an object is not in its store: nothing of it is known, and what was known before is out of date. It is not gone
-//! either, so it is remembered by its name, and whoever would delete something because an object is gone asks for it first.
-//! The object's own controller leaves it alone until it can be read, or is deleted.
+//! Such an object is not in its cache: its content is unknown, and its last known version is out of date. It is not
+//! deleted either, so its name is recorded here, and a controller that would delete something because the object does
+//! not exist checks that first. The object's own controller ignores it until it can be decoded, or is deleted.
 //!
 //! ```text
-//! watch ─► decodes: store, route
-//!       └► does not: out of the store, remembered here ─► log, metric, event (once a version, and not every second)
+//! watch ─► decoded: cache, wake
+//!       └► not: removed from the cache, recorded here ─► log, metric, event (once a version, and not every second)
 //! ```
 
 use std::collections::{HashMap, HashSet};
@@ -25,7 +25,7 @@ use crate::engine::queue::Key;
 use controller_core::event::Event;
 use controller_core::meta;
 
-/// What the event says that it comes from.
+/// The component of the event.
 const COMPONENT: &str = "cdi-controller";
 
 /// An object that its owner changes all the time, and that stays undecodable, is reported no more often.
@@ -34,35 +34,33 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// The undecodable objects of one kind.
 #[derive(Default)]
 pub struct UndecodableObjects {
-    known: HashMap<Key, Known>,
+    known: HashMap<Key, UndecodableVersion>,
     /// Deleted while they were undecodable, and not yet announced.
     vanished: Vec<Key>,
 }
 
-struct Known {
+struct UndecodableVersion {
     uid: Option<String>,
     version: u128,
     reported_at: Instant,
 }
 
 impl UndecodableObjects {
-    /// How many there are.
     pub fn count(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether this one is undecodable.
     pub fn contains(&self, key: &Key) -> bool {
         self.known.contains_key(key)
     }
 
-    /// Whether a later version of it than this one is known, which is undecodable.
+    /// Whether a later version of the object is undecodable.
     pub fn is_later(&self, key: &Key, version: u128) -> bool {
         self.known.get(key).is_some_and(|known| known.version > version)
     }
 
-    /// It is undecodable. Returns whether that has to be reported.
-    pub fn note(&mut self, key: Key, metadata: &ObjectMeta, now: Instant) -> bool {
+    /// Records an undecodable object. Returns whether it has to be reported.
+    pub fn record(&mut self, key: Key, metadata: &ObjectMeta, now: Instant) -> bool {
         let uid = metadata.uid.clone();
         let version = version(metadata);
         let known = self.known.get(&key).filter(|known| known.uid == uid);
@@ -72,16 +70,16 @@ impl UndecodableObjects {
             })
             .map(|known| known.reported_at);
         let at = reported_at.unwrap_or(now);
-        self.known.insert(key, Known { uid, version, reported_at: at });
+        self.known.insert(key, UndecodableVersion { uid, version, reported_at: at });
         reported_at.is_none()
     }
 
-    /// It can be read, or is known to be another one.
+    /// The object can be decoded, or another one has its name.
     pub fn remove(&mut self, key: &Key) {
         self.known.remove(key);
     }
 
-    /// It is deleted, unless another one of its name is meant.
+    /// The object is deleted, unless the UID is that of another one.
     pub fn delete(&mut self, key: &Key, uid: Option<&str>) {
         if self.known.get(key).is_some_and(|known| known.uid.as_deref() == uid) {
             self.known.remove(key);
@@ -89,7 +87,7 @@ impl UndecodableObjects {
         }
     }
 
-    /// A complete list has named `seen` and nothing else.
+    /// A complete list has contained `seen` and nothing else.
     pub fn retain(&mut self, seen: &HashSet<Key>) {
         let gone: Vec<_> = self.known.keys().filter(|key| !seen.contains(key)).cloned().collect();
         for key in gone {
@@ -98,7 +96,7 @@ impl UndecodableObjects {
         }
     }
 
-    /// Those that were deleted since the last call.
+    /// The objects that were deleted since the last call.
     pub fn take_vanished(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.vanished)
     }
@@ -110,7 +108,7 @@ pub fn version(metadata: &ObjectMeta) -> u128 {
     version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
-/// Takes what a watch tells into the store, has it routed, and reports what does not decode.
+/// Applies a watch event to the cache, wakes the controllers by `route`, and reports an object that cannot be decoded.
 pub fn receive<K: Kind>(
     engine: &Engine,
     store: &Cache<K>,
@@ -130,7 +128,7 @@ pub fn receive<K: Kind>(
     for change in changes {
         route(&change);
     }
-    // Their controllers clean up after what is gone; until now they had to leave it alone.
+    // Their controllers clean up after deleted objects; until now they had to ignore these.
     if let Some(queue) = K::own_queue(&engine.queues) {
         for key in store.take_vanished() {
             queue.add(key);
@@ -151,7 +149,7 @@ fn split<K>(event: watcher::Event<Decoded<K>>) -> Result<watcher::Event<K>, Unde
     }
 }
 
-/// Logs what does not decode, and says so on the object.
+/// Logs an object that cannot be decoded, and records an event about it.
 fn report<K: Kind>(engine: &Engine, object: UndecodableObject) {
     let kind = K::kind(&());
     let key = Key::new(meta::namespace(&object.metadata), meta::name(&object.metadata));
@@ -164,34 +162,34 @@ fn report<K: Kind>(engine: &Engine, object: UndecodableObject) {
 impl Caches {
     /// How many objects of each kind cannot be decoded.
     pub fn undecodable(&self) -> Vec<(String, usize)> {
-        fn of<K: Kind>(store: &Cache<K>) -> (String, usize) {
+        fn count_of<K: Kind>(store: &Cache<K>) -> (String, usize) {
             (K::kind(&()).into_owned(), store.undecodable_count())
         }
         vec![
-            of(&self.volumes),
-            of(&self.import_sources),
-            of(&self.upload_sources),
-            of(&self.clone_sources),
-            of(&self.ovirt_disks),
-            of(&self.openstack_images),
-            of(&self.crons),
-            of(&self.cron_jobs),
-            of(&self.data_sources),
-            of(&self.snapshots),
-            of(&self.claims),
-            of(&self.persistent_volumes),
-            of(&self.pods),
-            of(&self.classes),
-            of(&self.profiles),
-            of(&self.drivers),
-            of(&self.configs),
-            of(&self.installations),
-            of(&self.transfers),
-            of(&self.snapshot_classes),
-            of(&self.ingresses),
-            of(&self.routes),
-            of(&self.infrastructures),
-            of(&self.proxies),
+            count_of(&self.volumes),
+            count_of(&self.import_sources),
+            count_of(&self.upload_sources),
+            count_of(&self.clone_sources),
+            count_of(&self.ovirt_disks),
+            count_of(&self.openstack_images),
+            count_of(&self.crons),
+            count_of(&self.cron_jobs),
+            count_of(&self.data_sources),
+            count_of(&self.snapshots),
+            count_of(&self.claims),
+            count_of(&self.persistent_volumes),
+            count_of(&self.pods),
+            count_of(&self.classes),
+            count_of(&self.profiles),
+            count_of(&self.drivers),
+            count_of(&self.configs),
+            count_of(&self.installations),
+            count_of(&self.transfers),
+            count_of(&self.snapshot_classes),
+            count_of(&self.ingresses),
+            count_of(&self.routes),
+            count_of(&self.infrastructures),
+            count_of(&self.proxies),
         ]
     }
 }
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undecodable_object_is_reported_once_and_not_at_each_change() {
+    fn undecodable_object_is_reported_once_and_not_at_each_change() {
         let mut all = UndecodableObjects::default();
         let begin = Instant::now();
         let key = Key::new("vms", "a");
@@ -224,14 +222,14 @@ mod tests {
         ];
         for (case, uid, version, seconds, expected) in table {
             let now = begin + Duration::from_secs(seconds);
-            assert_eq!(all.note(key.clone(), &metadata(uid, version), now), expected, "{case}");
+            assert_eq!(all.record(key.clone(), &metadata(uid, version), now), expected, "{case}");
         }
         assert_eq!(all.count(), 1);
         all.delete(&key, Some("1"));
         assert!(all.contains(&key), "that was another one");
         all.delete(&key, Some("2"));
         assert_eq!((all.count(), all.take_vanished()), (0, vec![key.clone()]));
-        assert!(all.note(key, &metadata("2", 9), begin), "it is there again");
+        assert!(all.record(key, &metadata("2", 9), begin), "it exists again");
         all.retain(&HashSet::new());
         assert_eq!((all.count(), all.take_vanished().len()), (0, 1));
     }

@@ -22,7 +22,7 @@ use controller_core::meta;
 use controller_core::openshift::{INFRASTRUCTURE, PROXY};
 use controller_core::volume::PersistentVolume;
 
-/// What one watch needs. Everything that nobody here looks at is dropped by `trim`, before it is kept.
+/// One watch. `trim` drops the fields that no controller reads, before the object is cached.
 struct Watch<K> {
     api: Api<Decoded<K>>,
     which: watcher::Config,
@@ -52,7 +52,7 @@ where
         self
     }
 
-    /// Follows for ever. A watch that breaks is begun again, and what it missed is listed.
+    /// Never ends. A broken watch is restarted with a new list. `absent`: the cluster does not have the kind.
     async fn follow(self, mut take: impl FnMut(watcher::Event<Decoded<K>>), absent: impl Fn()) {
         let trim = self.trim;
         let mut events = Box::pin(
@@ -72,14 +72,14 @@ where
                     is_broken = false;
                     take(event);
                 }
-                // Not every cluster has every kind; that is no trouble, and may change.
+                // Not every cluster has every kind. That is no error, and may change.
                 Err(error) if is_absent(&error) => absent(),
-                // Once: it is tried again and again.
+                // Logged once: retries are frequent.
                 Err(error) if !is_broken => {
                     is_broken = true;
                     tracing::warn!("the watch of {} is broken: {}", K::kind(&()), chain(&error));
                 }
-                Err(error) => tracing::debug!("a watch stays broken: {}", chain(&error)),
+                Err(error) => tracing::debug!("a watch is still broken: {}", chain(&error)),
             }
         }
     }
@@ -92,16 +92,16 @@ impl<K: Kind> Watch<K> {
         store: fn(&Caches) -> &Cache<K>,
         route: fn(&Engine, &Change<K>),
     ) {
-        let (kept, told) = (Arc::clone(&engine), Arc::clone(&engine));
+        let (receiver, observer) = (Arc::clone(&engine), Arc::clone(&engine));
         let take = move |event| {
-            let store = store(&kept.api.caches);
-            undecodable::receive(&kept, store, event, |change| route(&kept, change));
+            let store = store(&receiver.api.caches);
+            undecodable::receive(&receiver, store, event, |change| route(&receiver, change));
         };
-        self.follow(take, move || store(&told.api.caches).note_absent()).await;
+        self.follow(take, move || store(&observer.api.caches).note_absent()).await;
     }
 }
 
-/// Follows everything, for ever.
+/// Runs all watches. Never ends.
 pub async fn follow_all(engine: Arc<Engine>) {
     let client = engine.api.client();
     let workers = [
@@ -182,8 +182,7 @@ pub async fn ready(caches: &Caches) {
     );
 }
 
-/// What the cluster complains of claims. Its other words about them say no more than their phase, and each would cost
-/// three writes.
+/// Warning events about PVCs. Their normal events report no more than their phase, and each would cost three writes.
 async fn warnings(client: &Client, engine: Arc<Engine>) {
     let watch = Watch::<Event>::all(client)
         .fields("involvedObject.kind=PersistentVolumeClaim,type=Warning");
@@ -192,7 +191,7 @@ async fn warnings(client: &Client, engine: Arc<Engine>) {
         | watcher::Event::InitApply(Decoded(Ok(event))) => {
             wake::warning(&engine, &event);
         }
-        // Of no event is another event made.
+        // No event is recorded about another event.
         watcher::Event::Apply(Decoded(Err(event)))
         | watcher::Event::InitApply(Decoded(Err(event))) => {
             let (namespace, name) = (meta::namespace(&event.metadata), meta::name(&event.metadata));
@@ -203,13 +202,13 @@ async fn warnings(client: &Client, engine: Arc<Engine>) {
     watch.follow(take, || ()).await;
 }
 
-/// Whether the API server knows no such kind, which it says of the list.
+/// Whether the API server does not have the kind: the list is refused with 404.
 fn is_absent(error: &watcher::Error) -> bool {
     let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return false };
     status.code == 404
 }
 
-/// There are as many volumes as claims in the whole cluster, and what a driver notes on them is nobody's business here.
+/// Drops what drivers record on volumes, which no controller reads: the cluster has as many volumes as PVCs.
 fn without_details(volume: &mut PersistentVolume) {
     volume.metadata.annotations = None;
     volume.metadata.finalizers = None;

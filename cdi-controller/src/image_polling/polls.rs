@@ -1,4 +1,4 @@
-//! What sources say of newer images: asked for in the background, a few at a time, so that no work waits for a server.
+//! Polls sources for newer images, in the background and a few at a time, so that no reconciliation waits for a server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,22 +27,23 @@ use controller_core::data_import_cron::{
 };
 use controller_core::meta;
 
-/// When to look at a cron that is being polled. Its answer queues the cron earlier; this is for one that never comes.
+/// When to reconcile a cron whose source is being polled. Its result queues the cron earlier; this is for a lost
+/// result.
 const POLLING: Duration = Duration::from_secs(5);
-/// When to look again at a cron for which too many polls wait.
+/// When to retry a cron that found too many polls waiting.
 const LATER: Duration = Duration::from_secs(60);
 /// Polls under way or waiting, of all namespaces and of one. A namespace that has none may always queue one.
 const POLLS_QUEUED_MAX: usize = 5000;
 const POLLS_OF_NAMESPACE_QUEUED_MAX: usize = 500;
 
-/// What is known of sources, by the UID of their cron. Nothing of it has to outlive the process.
+/// The state of polling, by the UID of the cron. None of it has to outlive the process.
 #[derive(Default)]
 pub struct Polls {
     state: Mutex<State>,
     permits: PollPermits,
-    /// Registries that are listed as insecure, and were warned of.
+    /// Registries that are listed as insecure, and for which a warning was logged.
     warned: Warned,
-    /// Polls under way, and those that wait; ended with this.
+    /// Polls that run or wait; dropping this ends them.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -51,15 +52,15 @@ struct State {
     memory: PollResults,
     rate: PollRate,
     polling: HashMap<String, Polling>,
-    /// Polls begun so far.
+    /// Polls started so far.
     count: u64,
-    /// Answers that are not written down yet.
-    answers: HashMap<String, Polled>,
-    /// CronJobs as they were written last.
+    /// Results that are not written to the cron yet.
+    results: HashMap<String, Polled>,
+    /// The CronJobs as last written.
     jobs: HashMap<String, CronJobSpec>,
 }
 
-/// A poll that is under way or waits. Dropping this ends it.
+/// A poll that runs or waits. Dropping this ends it.
 struct Polling {
     number: u64,
     namespace: String,
@@ -67,7 +68,7 @@ struct Polling {
     _cancel: CancelOnDrop,
 }
 
-/// What a poll requests. Its answer is discarded if this changes.
+/// What a poll requests. Its result is discarded if this changes.
 #[derive(PartialEq, Eq)]
 struct PolledSource {
     source: Option<DataVolumeSource>,
@@ -75,7 +76,7 @@ struct PolledSource {
 }
 
 impl PolledSource {
-    fn of(cron: &DataImportCron) -> Self {
+    fn from_cron(cron: &DataImportCron) -> Self {
         Self {
             source: cron.spec.template.spec.source.clone(),
             checksums: meta::annotation(&cron.metadata, key::CHECKSUMS_URL).map(str::to_owned),
@@ -97,10 +98,10 @@ impl Polls {
         self.state.lock()
     }
 
-    /// Counts a poll that [`start_poll`] does not make.
+    /// Counts a poll that is not started by [`start_poll`].
     ///
     /// # Errors
-    /// How long to wait, where it comes too soon.
+    /// How long to wait, if the rate limit is reached.
     pub fn try_begin(&self, cron: &DataImportCron) -> Result<(), Duration> {
         let (uid, namespace) = (meta::uid(&cron.metadata), meta::namespace(&cron.metadata));
         let mut state = self.state();
@@ -108,56 +109,56 @@ impl Polls {
         state.rate.try_begin(uid, namespace, failures, Instant::now())
     }
 
-    /// Keeps the answer to poll `number`, unless the poll has been cancelled. Returns whether it is kept.
-    fn note(&self, cron: &DataImportCron, number: u64, outcome: Outcome, at: Timestamp) -> bool {
+    /// Keeps the result of poll `number`, unless the poll has been cancelled. Returns whether it is kept.
+    fn record(&self, cron: &DataImportCron, number: u64, outcome: Outcome, at: Timestamp) -> bool {
         let uid = meta::uid(&cron.metadata);
         let mut state = self.state();
         if state.polling.get(uid).is_none_or(|polling| polling.number != number) {
             return false;
         }
         state.polling.remove(uid);
-        let answer = match outcome {
-            Outcome::Asked(result) => {
+        let result = match outcome {
+            Outcome::Sent(result) => {
                 if let Err(error) = &result {
                     let (key, error) = (place(cron), runtime::chain(error));
                     // The condition has less: its author chose the server.
                     tracing::info!(object.key = %key, error = %error, "cannot poll the source of DataImportCron {key}");
                 }
-                state.memory.note(cron, result)
+                state.memory.record(cron, result)
             }
-            Outcome::NotAsked(error) => state.memory.failed(cron, &error),
-            Outcome::BrokenOff => state.memory.failed(cron, &PollFailure::BrokenOff),
+            Outcome::NotSent(error) => state.memory.failed(cron, &error),
+            Outcome::Cancelled => state.memory.failed(cron, &PollFailure::Cancelled),
         };
-        state.answers.insert(uid.to_owned(), Polled { at, result: answer });
+        state.results.insert(uid.to_owned(), Polled { at, result });
         true
     }
 
-    /// The answer for a cron, until it is written down.
+    /// The result for a cron, until it is written to the cron.
     pub fn result(&self, cron: &DataImportCron) -> Option<Polled> {
-        self.state().answers.get(meta::uid(&cron.metadata)).cloned()
+        self.state().results.get(meta::uid(&cron.metadata)).cloned()
     }
 
-    /// Keeps an answer that was found at once.
-    pub fn keep(&self, cron: &DataImportCron, answer: Polled) {
-        self.state().answers.insert(meta::uid(&cron.metadata).to_owned(), answer);
+    /// Keeps a result that was available at once.
+    pub fn keep(&self, cron: &DataImportCron, result: Polled) {
+        self.state().results.insert(meta::uid(&cron.metadata).to_owned(), result);
     }
 
-    /// This answer is written down.
-    pub fn settle(&self, cron: &DataImportCron, answer: &Polled) {
+    /// Drops a result that is written to the cron.
+    pub fn discard(&self, cron: &DataImportCron, result: &Polled) {
         let mut state = self.state();
         let uid = meta::uid(&cron.metadata);
-        if state.answers.get(uid) == Some(answer) {
-            state.answers.remove(uid);
+        if state.results.get(uid) == Some(result) {
+            state.results.remove(uid);
         }
     }
 
-    /// The newest image, as somebody found it in the cluster.
+    /// The newest image, as found in the cluster.
     pub fn found(&self, cron: &DataImportCron, digest: &str) -> PollResult {
         let known = KnownRevision { digest: digest.to_owned(), marks: HttpValidators::default() };
-        self.state().memory.note(cron, Ok(LatestImage::Found(known)))
+        self.state().memory.record(cron, Ok(LatestImage::Found(known)))
     }
 
-    /// Nobody could say what the newest image is.
+    /// The newest image could not be determined.
     pub fn failed(&self, cron: &DataImportCron, error: &dyn std::error::Error) -> PollResult {
         self.state().memory.failed(cron, error)
     }
@@ -172,36 +173,36 @@ impl Polls {
         self.state().jobs.insert(meta::uid(&cron.metadata).to_owned(), spec.clone());
     }
 
-    /// Whether a poll is under way, or waits.
+    /// Whether a poll runs or waits.
     #[cfg(test)]
     pub fn is_polling(&self, cron: &DataImportCron) -> bool {
         self.state().polling.contains_key(meta::uid(&cron.metadata))
     }
 
-    /// The cron is gone.
+    /// The cron is deleted.
     pub fn forget(&self, cron: &DataImportCron) {
         let uid = meta::uid(&cron.metadata);
         let mut state = self.state();
         state.memory.forget(uid);
         state.rate.forget(uid);
         state.polling.remove(uid);
-        state.answers.remove(uid);
+        state.results.remove(uid);
         state.jobs.remove(uid);
     }
 }
 
-/// Polls the source of a cron in the background, unless a poll is under way. Its answer queues the cron. Returns when to
-/// reconcile the cron at the latest.
+/// Polls the source of a cron in the background, unless a poll runs already. Its result queues the cron. Returns when
+/// to reconcile the cron at the latest.
 pub fn start_poll(engine: &Arc<Engine>, cron: &Arc<DataImportCron>) -> Duration {
     let (uid, namespace) = (meta::uid(&cron.metadata), meta::namespace(&cron.metadata));
-    let source_polled = PolledSource::of(cron);
+    let source_polled = PolledSource::from_cron(cron);
     let mut state = engine.polls.state();
     if state.polling.get(uid).is_some_and(|polling| polling.source_polled == source_polled) {
         return POLLING;
     }
     // A poll of the former source ends here.
     state.polling.remove(uid);
-    // The watch removes a deleted cron from the store before it calls `forget`, so no poll of such a cron stays.
+    // The watch removes a deleted cron from the cache before it calls `forget`, so no poll of such a cron stays.
     let present = engine.api.caches.crons.get(namespace, meta::name(&cron.metadata));
     let is_same = |present: &DataImportCron| {
         present.metadata.uid == cron.metadata.uid && present.metadata.deletion_timestamp.is_none()
@@ -229,40 +230,40 @@ pub fn start_poll(engine: &Arc<Engine>, cron: &Arc<DataImportCron>) -> Duration 
     tasks.spawn(async move {
         let outcome = tokio::select! {
             biased;
-            // The cron is gone or has another source.
+            // The cron is deleted or has another source.
             () = limit.cancelled() => return,
             outcome = poll(&shared, &cron, &limit) => outcome,
         };
-        if shared.polls.note(&cron, number, outcome, shared.now()) {
+        if shared.polls.record(&cron, number, outcome, shared.now()) {
             shared.queues.crons.add(key_of(cron.as_ref()));
         }
     });
     POLLING
 }
 
-/// What came of a poll.
+/// The outcome of a poll.
 enum Outcome {
-    /// The source was asked.
-    Asked(Result<LatestImage, importer::Error>),
-    /// It was not.
-    NotAsked(Error),
-    BrokenOff,
+    /// The request was sent.
+    Sent(Result<LatestImage, importer::Error>),
+    /// The request could not be created.
+    NotSent(Error),
+    Cancelled,
 }
 
 async fn poll(engine: &Engine, cron: &DataImportCron, limit: &CallLimit) -> Outcome {
     let permit = permit(engine, cron).await;
     let request = match read_request(engine, cron).await {
         Ok(request) => request.warned_of(&engine.polls.warned),
-        Err(error) => return Outcome::NotAsked(error),
+        Err(error) => return Outcome::NotSent(error),
     };
     let known = engine.polls.state().memory.known(cron);
     let limit = limit.clone();
     // The permit goes with the thread, which a cancelled poll leaves at once.
-    let asked = tokio::task::spawn_blocking(move || {
+    let sent = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         request.send(known.as_ref(), limit)
     });
-    asked.await.map_or(Outcome::BrokenOff, Outcome::Asked)
+    sent.await.map_or(Outcome::Cancelled, Outcome::Sent)
 }
 
 /// Waits until this cron may poll its server. A name is resolved first, which counts as a poll of the namespace: the name
@@ -294,7 +295,7 @@ async fn secret(
     Ok(found)
 }
 
-/// Whether a cron may use what it names, where not this process but a Job asks the source.
+/// Whether a cron may use the Secret that it names, where a Job polls the source instead of this process.
 pub async fn verify_secret_access(engine: &Engine, cron: &DataImportCron) -> Result<(), Error> {
     match poll_needs(cron).secret {
         Some(name) => secret(engine, cron, &name).await.map(|_| ()),
@@ -302,7 +303,7 @@ pub async fn verify_secret_access(engine: &Engine, cron: &DataImportCron) -> Res
     }
 }
 
-/// Reads what a source asks for, and no more: most ask for nothing.
+/// Reads the Secrets and ConfigMaps that a source requires: most require none.
 async fn read_request(engine: &Engine, cron: &DataImportCron) -> Result<PollRequest, Error> {
     let namespace = &engine.settings.installation.namespace;
     let needs = poll_needs(cron);

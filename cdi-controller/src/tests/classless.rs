@@ -1,12 +1,12 @@
-//! Volumes without a storage class, and DataVolumes that ask for one of those.
+//! Volumes without a storage class, and DataVolumes that request one.
 
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, places};
 
 /// Kubernetes treats an absent class of a volume and an empty one alike.
-fn put_volume(world: &World, class: Value) {
+fn put_volume(world: &TestCluster, class: Value) {
     world.fake.put(
         "persistentvolumes",
         json!({
@@ -21,11 +21,11 @@ fn put_volume(world: &World, class: Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_data_volume_without_a_class_gets_a_claim_when_there_is_a_volume_without_one() {
+async fn data_volume_without_a_class_uses_the_properties_of_a_classless_volume() {
     for class in [json!(null), json!("")] {
         for comes_later in [false, true] {
             let case = format!("{class}, later: {comes_later}");
-            let mut world = World::new("Immediate", true);
+            let mut world = TestCluster::new("Immediate", true);
             if !comes_later {
                 put_volume(&world, class.clone());
             }

@@ -1,4 +1,4 @@
-//! Which component records an event, and what becomes of repeats.
+//! Which component records an event, and how repeats are counted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
 use super::fake::Fake;
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, blank};
 use crate::engine::events::EventRecorder;
 use controller_core::components::ALL as COMPONENTS;
@@ -27,44 +27,46 @@ fn recorded(fake: &Fake) -> Vec<(String, String, i64)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeats_are_counted_on_the_event_that_is_there() {
+async fn repeated_event_increments_the_count_of_the_existing_one() {
     let fake = Fake::default();
     let recorder = EventRecorder::new(fake.client());
     let claim: PersistentVolumeClaim = serde_json::from_value(
         json!({ "metadata": { "name": "disk", "namespace": "vms", "uid": "1" } }),
     )
     .unwrap();
-    let tell = async |component: &str, message: &str| {
-        recorder.record(component, &ObjectRef::of(&claim), &Event::warning("Error", message)).await;
+    let record = async |component: &str, message: &str| {
+        recorder
+            .record(component, &ObjectRef::for_object(&claim), &Event::warning("Error", message))
+            .await;
     };
     let counts = || recorded(&fake).into_iter().map(|(_, _, count)| count).collect::<Vec<_>>();
     for _ in 0..3 {
-        tell("a", "404").await;
+        record("a", "404").await;
     }
     assert_eq!(counts(), [1], "written once, counted in memory");
     tokio::time::advance(Duration::from_secs(10)).await;
-    tell("a", "404").await;
+    record("a", "404").await;
     assert_eq!(counts(), [4]);
     // The pause doubles.
     tokio::time::advance(Duration::from_secs(10)).await;
-    tell("a", "404").await;
+    record("a", "404").await;
     assert_eq!(counts(), [4]);
     tokio::time::advance(Duration::from_secs(10)).await;
-    tell("a", "404").await;
+    record("a", "404").await;
     assert_eq!(counts(), [6]);
-    // Other words, and other components, are other events.
-    tell("a", "403").await;
-    tell("b", "404").await;
+    // Another message or another component is another event.
+    record("a", "403").await;
+    record("b", "404").await;
     assert_eq!(counts(), [6, 1, 1]);
     // Kubernetes has removed the event.
     fake.0.lock().unwrap().events.clear();
     tokio::time::advance(Duration::from_secs(3600)).await;
-    tell("a", "404").await;
+    record("a", "404").await;
     assert_eq!(counts(), [1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn pause_between_two_writes_of_an_event_stays_within_ten_minutes() {
+async fn pause_between_two_writes_of_an_event_is_at_most_ten_minutes() {
     let fake = Fake::default();
     let recorder = EventRecorder::new(fake.client());
     let claim: PersistentVolumeClaim =
@@ -73,7 +75,7 @@ async fn pause_between_two_writes_of_an_event_stays_within_ten_minutes() {
     let mut requests = Vec::new();
     for _ in 0..24 * 60 {
         recorder
-            .record("a", &ObjectRef::of(&claim), &Event::normal("Bound", "PVC disk Bound"))
+            .record("a", &ObjectRef::for_object(&claim), &Event::normal("Bound", "PVC disk Bound"))
             .await;
         requests.push(fake.0.lock().unwrap().requests);
         tokio::time::advance(Duration::from_secs(60)).await;
@@ -84,12 +86,12 @@ async fn pause_between_two_writes_of_an_event_stays_within_ten_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_come_from_the_components_that_users_filter_by() {
+async fn events_have_the_component_names_of_upstream_cdi() {
     for (has_driver, of_volume, of_claim) in [
         (true, "datavolume-import-controller", "import-populator"),
         (false, "datavolume-import-controller", "import-controller"),
     ] {
-        let mut world = World::new("Immediate", has_driver);
+        let mut world = TestCluster::new("Immediate", has_driver);
         world.volume("disk", blank());
         world.until("disk", "Succeeded", DONE).await;
         let events = world.fake.0.lock().unwrap().events.clone();

@@ -1,4 +1,4 @@
-//! An API server in memory, as far as the controllers talk to one, and a cluster behind it in which every pod succeeds.
+//! An in-memory API server with the requests that the controllers use.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -16,48 +16,47 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// What is answered, at once or bit by bit.
+/// A response body, complete or streamed.
 type PollResult = UnsyncBoxBody<Bytes, Infallible>;
 
-/// `plural/namespace/name`, the namespace empty for what is in none.
-pub type Place = String;
+/// `plural/namespace/name`. The namespace of a cluster-scoped object is empty.
+pub type ObjectPath = String;
 
 #[derive(Clone, Default)]
 pub struct State {
-    pub objects: BTreeMap<Place, Value>,
+    pub objects: BTreeMap<ObjectPath, Value>,
     /// Writes that changed something, events not counted.
     pub writes: Vec<String>,
     pub events: Vec<Value>,
-    /// What others complain of, for whoever asks.
-    pub complaints: Vec<Value>,
+    /// The events that a list request returns.
+    pub warnings: Vec<Value>,
     /// All requests.
     pub requests: usize,
-    /// The request of this number is carried out, and then its answer is lost.
-    pub loses_answer: Option<usize>,
+    /// The request of this number is executed, and its response is lost.
+    pub loses_response: Option<usize>,
     /// The request of this number is refused.
     pub refuses: Option<usize>,
-    /// What may not be read.
-    pub forbids: Option<Place>,
+    /// The object that the controllers are not allowed to read.
+    pub forbids: Option<ObjectPath>,
     /// Kinds, by their plural, of which the API server refuses new objects with 403 and this message.
     pub refused_kinds: BTreeMap<String, String>,
-    /// Namespaces that nothing more can be made in: 404, they are not there; 403, they are on their way out.
+    /// Namespaces in which creation fails. 404: the namespace does not exist; 403: it is terminating.
     pub closed: BTreeMap<String, u16>,
-    /// Whether anybody may do what somebody asks about.
+    /// The result of every SubjectAccessReview.
     pub allows: bool,
     version: u64,
     watches: Vec<Watch>,
 }
 
-/// A watch that is open.
+/// An open watch.
 #[derive(Clone)]
 struct Watch {
-    /// Of the places that it is about.
+    /// Of the paths that it selects.
     prefix: String,
     lines: UnboundedSender<String>,
 }
 
-/// A handle on it.
-/// Kinds whose status is written with all the rest.
+/// Kinds without a status subresource.
 const WITHOUT_STATUS_SUBRESOURCE: [&str; 7] = [
     "cdiconfigs",
     "cdis",
@@ -72,7 +71,7 @@ const WITHOUT_STATUS_SUBRESOURCE: [&str; 7] = [
 pub struct Fake(pub Arc<Mutex<State>>);
 
 impl Fake {
-    /// Another one that is as this one is now.
+    /// An independent copy of the current state.
     pub fn copied(&self) -> Self {
         Self(Arc::new(Mutex::new(self.0.lock().unwrap().clone())))
     }
@@ -81,7 +80,7 @@ impl Fake {
         Client::new(self.clone(), "default")
     }
 
-    /// An object that somebody else made.
+    /// Creates or replaces an object as another client would.
     pub fn put(&self, plural: &str, mut object: Value) {
         let mut state = self.0.lock().unwrap();
         state.version += 1;
@@ -106,7 +105,7 @@ impl Fake {
         self.0.lock().unwrap().version
     }
 
-    /// Changes an object as somebody else would.
+    /// Changes an object as another client would.
     pub fn change(&self, place: &str, change: impl FnOnce(&mut Value)) {
         let mut state = self.0.lock().unwrap();
         state.version += 1;
@@ -119,7 +118,7 @@ impl Fake {
         }
     }
 
-    /// Whatever an owner that is gone has left.
+    /// Deletes the objects whose owners no longer exist.
     pub fn collect_garbage(&self) {
         let mut state = self.0.lock().unwrap();
         loop {
@@ -134,7 +133,7 @@ impl Fake {
             let orphans: Vec<_> = state
                 .objects
                 .iter()
-                .filter(|(_, object)| is_orphan(object) && !is_leaving(object))
+                .filter(|(_, object)| is_orphan(object) && !is_terminating(object))
                 .map(|(place, _)| place.clone())
                 .collect();
             if orphans.is_empty() {
@@ -146,12 +145,12 @@ impl Fake {
         }
     }
 
-    /// Deletes an object as somebody else would.
+    /// Deletes an object as another client would.
     pub fn delete(&self, place: &str) {
         self.0.lock().unwrap().delete(place);
     }
 
-    /// Opens a watch: what has changed since the version that is asked for, and then what changes.
+    /// Opens a watch: sends the changes since the requested version, then all later ones.
     fn watch(&self, path: &str, query: &str) -> UnboundedReceiver<String> {
         let (lines, receiver) = unbounded_channel();
         let mut state = self.0.lock().unwrap();
@@ -162,32 +161,32 @@ impl Fake {
         for (place, object) in &state.objects {
             let version = object["metadata"]["resourceVersion"].as_str().unwrap();
             if version.parse::<u64>().unwrap() > since {
-                watch.tell("MODIFIED", place, object);
+                watch.send("MODIFIED", place, object);
             }
         }
         state.watches.push(watch);
         receiver
     }
 
-    fn answer(&self, method: &Method, path: &str, query: &str, body: Value) -> (u16, Value) {
+    fn respond(&self, method: &Method, path: &str, query: &str, body: Value) -> (u16, Value) {
         let mut state = self.0.lock().unwrap();
         state.requests += 1;
         let number = state.requests;
         if state.refuses == Some(number) {
             return status(500, "InternalError", "not now");
         }
-        let answer = state.carry_out(method, path, query, body);
-        match state.loses_answer {
-            Some(lost) if lost == number => status(504, "Timeout", "the answer was lost"),
-            _ => answer,
+        let response = state.execute(method, path, query, body);
+        match state.loses_response {
+            Some(lost) if lost == number => status(504, "Timeout", "the response was lost"),
+            _ => response,
         }
     }
 }
 
 impl Watch {
-    fn tell(&self, type_: &str, place: &str, object: &Value) {
+    fn send(&self, type_: &str, place: &str, object: &Value) {
         if place.starts_with(&self.prefix) {
-            // In this order, as the API server writes them. Who has gone is told nothing.
+            // In this order, as the API server writes them. A closed receiver is ignored.
             let _ = self.lines.send(format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n"));
         }
     }
@@ -207,7 +206,7 @@ fn parts(path: &str) -> (String, Vec<String>) {
     }
 }
 
-/// What the places of a kind begin with, in a namespace or in all.
+/// The prefix of the paths of a kind, in one namespace or in all.
 fn prefix(plural: &str, namespace: &str) -> String {
     match namespace {
         "" => format!("{plural}/"),
@@ -215,7 +214,7 @@ fn prefix(plural: &str, namespace: &str) -> String {
     }
 }
 
-fn place(plural: &str, namespace: &Value, name: &Value) -> Place {
+fn place(plural: &str, namespace: &Value, name: &Value) -> ObjectPath {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     format!("{plural}/{}/{}", text(namespace), text(name))
 }
@@ -229,7 +228,7 @@ fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
 }
 
 impl State {
-    fn carry_out(&mut self, method: &Method, path: &str, query: &str, body: Value) -> (u16, Value) {
+    fn execute(&mut self, method: &Method, path: &str, query: &str, body: Value) -> (u16, Value) {
         let (namespace, parts) = parts(path);
         let (namespace, plural) = (namespace.as_str(), parts[0].as_str());
         let Some(name) = parts.get(1) else {
@@ -245,7 +244,7 @@ impl State {
                 return self.create(plural, namespace, body);
             }
             let items = match plural {
-                "events" => self.complaints.clone(),
+                "events" => self.warnings.clone(),
                 _ => self.list(plural, namespace, query),
             };
             return (
@@ -301,7 +300,7 @@ impl State {
                     self.notify("MODIFIED", &place, &changed);
                     self.objects.insert(place.clone(), changed.clone());
                 }
-                if is_leaving(&changed) && !is_held(&changed) {
+                if is_terminating(&changed) && !has_finalizers(&changed) {
                     self.notify("DELETED", &place, &changed);
                     self.objects.remove(&place);
                 }
@@ -311,7 +310,7 @@ impl State {
         }
     }
 
-    /// The objects of a kind in a namespace, or in all of them, that have the label that is asked for.
+    /// The objects of a kind in a namespace, or in all of them, that have the requested label.
     fn list(&self, plural: &str, namespace: &str, query: &str) -> Vec<Value> {
         let prefix = prefix(plural, namespace);
         let selector = query.split('&').find_map(|part| part.strip_prefix("labelSelector="));
@@ -324,15 +323,15 @@ impl State {
         all.map(|(_, object)| object).filter(has_label).cloned().collect()
     }
 
-    /// At once, unless somebody has to tidy up first.
+    /// Removes the object, or marks it as terminating if it has finalizers.
     fn delete(&mut self, place: &str) {
         let Some(object) = self.objects.get_mut(place) else { return };
-        if !is_held(object) {
+        if !has_finalizers(object) {
             self.version += 1;
             let mut object = self.objects.remove(place).unwrap();
             object["metadata"]["resourceVersion"] = self.version.to_string().into();
             self.notify("DELETED", place, &object);
-        } else if !is_leaving(object) {
+        } else if !is_terminating(object) {
             self.version += 1;
             object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
             object["metadata"]["resourceVersion"] = self.version.to_string().into();
@@ -343,7 +342,7 @@ impl State {
 
     fn notify(&self, type_: &str, place: &str, object: &Value) {
         for watch in &self.watches {
-            watch.tell(type_, place, object);
+            watch.send(type_, place, object);
         }
     }
 
@@ -376,18 +375,18 @@ impl State {
         self.version += 1;
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
         object["metadata"]["uid"] = format!("uid-{}", self.version).into();
-        self.writes.push(format!("make {place}"));
+        self.writes.push(format!("create {place}"));
         self.notify("ADDED", &place, &object);
         self.objects.insert(place, object.clone());
         (201, object)
     }
 }
 
-fn is_held(object: &Value) -> bool {
+fn has_finalizers(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())
 }
 
-fn is_leaving(object: &Value) -> bool {
+fn is_terminating(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
@@ -434,7 +433,7 @@ impl tower_service::Service<Request<Body>> for Fake {
                 let body = StreamBody::new(frames).boxed_unsync();
                 return Ok(Response::builder().status(200).body(body).unwrap());
             }
-            let (code, answer) = fake.answer(&head.method, head.uri.path(), query, body);
+            let (code, answer) = fake.respond(&head.method, head.uri.path(), query, body);
             let bytes = serde_json::to_vec(&answer).unwrap();
             Ok(Response::builder()
                 .status(code)

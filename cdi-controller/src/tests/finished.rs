@@ -1,30 +1,30 @@
-//! DataVolumes that have had their time: they go, and their claims stay.
+//! DataVolumes past their TTL are deleted, and their PVCs are kept.
 
 use api::annotations::request;
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, blank, places, reasons};
 
 const CONFIG: &str = "cdiconfigs//config";
 const DISK: &str = "persistentvolumeclaims/vms/disk";
 
-fn cluster(ttl: Value) -> World {
-    let world = World::new("Immediate", true);
+fn cluster(ttl: Value) -> TestCluster {
+    let world = TestCluster::new("Immediate", true);
     world.fake.change(CONFIG, |config| config["spec"]["dataVolumeTTLSeconds"] = ttl);
     world
 }
 
-/// Everybody takes turns for a while.
-async fn live(world: &mut World) {
+/// Alternates controllers and cluster for a fixed number of rounds.
+async fn live(world: &mut TestCluster) {
     for _ in 0..12 {
         world.work().await;
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
 }
 
-/// The claim has its volume, nobody owns it, and nothing is left of the DataVolume.
-fn check_only_the_claim_is_left(world: &World, case: &str) {
+/// The PVC is bound and has no owner, and no object of the DataVolume is left.
+fn check_only_the_claim_is_left(world: &TestCluster, case: &str) {
     assert_eq!(places(world, "datavolumes"), [""; 0], "{case}");
     assert_eq!(places(world, "persistentvolumeclaims"), [DISK], "{case}");
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
@@ -36,7 +36,7 @@ fn check_only_the_claim_is_left(world: &World, case: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_data_volume_goes_when_it_has_had_its_time_and_its_claim_stays() {
+async fn data_volume_is_deleted_after_its_ttl_and_its_pvc_is_kept() {
     let mut world = cluster(json!(0));
     world.volume("disk", blank());
     live(&mut world).await;
@@ -49,7 +49,7 @@ async fn a_data_volume_goes_when_it_has_had_its_time_and_its_claim_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stays_until_then_and_nobody_polls() {
+async fn data_volume_is_kept_until_its_ttl_without_polling() {
     let mut world = cluster(json!(3600));
     world.volume("disk", blank());
     world.until("disk", "Succeeded", DONE).await;
@@ -68,8 +68,8 @@ async fn it_stays_until_then_and_nobody_polls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_that_is_set_later_is_not_for_what_is_there_already() {
-    for (ttl, said, is_kept) in [
+async fn ttl_that_is_set_later_does_not_apply_to_existing_data_volumes() {
+    for (ttl, annotation, is_kept) in [
         (json!(null), None, true),
         (json!(-1), None, true),
         (json!(-1), Some("true"), true),
@@ -78,16 +78,16 @@ async fn a_time_that_is_set_later_is_not_for_what_is_there_already() {
     ] {
         let mut world = cluster(ttl.clone());
         world.volume("disk", blank());
-        if let Some(said) = said {
+        if let Some(annotation) = annotation {
             world.fake.change("datavolumes/vms/disk", |volume| {
                 volume["metadata"]["annotations"] =
-                    json!({ request::DELETE_AFTER_COMPLETION: said });
+                    json!({ request::DELETE_AFTER_COMPLETION: annotation });
             });
         }
         live(&mut world).await;
-        let case = format!("{ttl} {said:?}");
+        let case = format!("{ttl} {annotation:?}");
         assert_eq!(places(&world, "datavolumes").len() == 1, is_kept, "{case}");
-        if is_kept && said.is_none() {
+        if is_kept && annotation.is_none() {
             world.fake.change(CONFIG, |config| config["spec"]["dataVolumeTTLSeconds"] = json!(0));
             live(&mut world).await;
             assert_eq!(places(&world, "datavolumes").len(), 1, "{case}: it was there before");
@@ -96,10 +96,10 @@ async fn a_time_that_is_set_later_is_not_for_what_is_there_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_data_volume_of_a_machine_stays_with_it() {
+async fn data_volume_of_a_vm_is_kept() {
     let mut world = cluster(json!(0));
     let machine = json!({ "metadata": { "name": "vm", "namespace": "vms", "uid": "vm-uid" } });
-    world.fake.put("configmaps", machine); // whatever it is, it is there
+    world.fake.put("configmaps", machine); // in place of the VirtualMachine
     world.volume("disk", blank());
     world.fake.change("datavolumes/vms/disk", |volume| {
         volume["metadata"]["ownerReferences"] = json!([{
@@ -111,7 +111,7 @@ async fn a_data_volume_of_a_machine_stays_with_it() {
     assert_eq!(world.status("disk")["phase"], "Succeeded");
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
     assert_eq!(claim["metadata"]["ownerReferences"][0]["kind"], "DataVolume");
-    // The machine goes, and takes along what is its own.
+    // The VM is deleted, and the garbage collector deletes what it owns.
     world.fake.delete("configmaps/vms/vm");
     live(&mut world).await;
     for plural in ["datavolumes", "persistentvolumeclaims"] {
@@ -120,7 +120,7 @@ async fn a_data_volume_of_a_machine_stays_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_request_fails_no_claim_is_lost() {
+async fn pvc_survives_ttl_deletion_whichever_request_fails() {
     let requests = {
         let mut world = cluster(json!(0));
         world.volume("disk", blank());
@@ -133,16 +133,16 @@ async fn whatever_request_fails_no_claim_is_lost() {
             {
                 let mut state = world.fake.0.lock().unwrap();
                 if is_lost {
-                    state.loses_answer = Some(number)
+                    state.loses_response = Some(number)
                 } else {
                     state.refuses = Some(number)
                 }
             }
             world.volume("disk", blank());
-            let mut world = World::over(world.fake);
+            let mut world = TestCluster::started_on(world.fake);
             live(&mut world).await;
-            // A new process, for whatever is put off until later.
-            let mut world = World::over(world.fake);
+            // A new process, because retries are delayed.
+            let mut world = TestCluster::started_on(world.fake);
             live(&mut world).await;
             check_only_the_claim_is_left(&world, &format!("{number} {is_lost}"));
         }

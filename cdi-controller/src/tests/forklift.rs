@@ -1,24 +1,24 @@
-//! Claims that refer to a disk of oVirt or an image of OpenStack, from their beginning to their end.
+//! PVCs that refer to an oVirt disk or an OpenStack image, from creation to completion.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::TestCluster;
 use super::{places, reasons};
 use crate::controllers;
 use crate::engine::queue::Key;
 
 const DISK: &str = "persistentvolumeclaims/vms/disk";
 
-fn disk_of_ovirt(world: &World) {
+fn disk_of_ovirt(world: &TestCluster) {
     world.fake.put(
         "ovirtvolumepopulators",
         json!({
             "apiVersion": "forklift.cdi.kubevirt.io/v1beta1", "kind": "OvirtVolumePopulator",
             "metadata": {
                 "name": "source", "namespace": "vms",
-                // Whoever controls it need not be what it fills.
+                // Its owner need not be the PVC that it fills.
                 "ownerReferences": [{
                     "apiVersion": "v1", "kind": "ConfigMap", "name": "plan", "uid": "plan-uid", "controller": true,
                 }],
@@ -32,7 +32,7 @@ fn disk_of_ovirt(world: &World) {
     );
 }
 
-fn image_of_openstack(world: &World) {
+fn image_of_openstack(world: &TestCluster) {
     world.fake.put(
         "openstackvolumepopulators",
         json!({
@@ -43,7 +43,7 @@ fn image_of_openstack(world: &World) {
     );
 }
 
-fn claim(world: &World, kind: &str, annotations: Value) {
+fn claim(world: &TestCluster, kind: &str, annotations: Value) {
     world.fake.put(
         "persistentvolumeclaims",
         json!({
@@ -59,36 +59,36 @@ fn claim(world: &World, kind: &str, annotations: Value) {
     );
 }
 
-fn of_ovirt() -> World {
-    let world = World::new("Immediate", true);
+fn of_ovirt() -> TestCluster {
+    let world = TestCluster::new("Immediate", true);
     disk_of_ovirt(&world);
     claim(&world, "OvirtVolumePopulator", json!({}));
     world
 }
 
-/// Everybody takes turns for a while.
-async fn live(world: &mut World) {
+/// Alternates controllers and cluster for a fixed number of rounds.
+async fn live(world: &mut TestCluster) {
     for _ in 0..8 {
         world.work().await;
-        world.others("");
+        world.simulate_cluster("");
     }
     world.work().await;
 }
 
-fn the_claim(world: &World) -> Value {
+fn the_claim(world: &TestCluster) -> Value {
     world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap()
 }
 
-fn said(world: &World, key: &str) -> Value {
+fn annotation(world: &TestCluster, key: &str) -> Value {
     the_claim(world)["metadata"]["annotations"][format!("cdi.kubevirt.io/storage.{key}")].clone()
 }
 
-/// The claim has the volume that was filled, and nothing else is left.
-fn check_filled(world: &World, case: &str) {
+/// The PVC has the filled volume, and no temporary object is left.
+fn check_filled(world: &TestCluster, case: &str) {
     let claim = the_claim(world);
     assert_eq!(claim["status"]["phase"], "Bound", "{case}: {claim}");
-    assert_eq!(said(world, "pod.phase"), "Succeeded", "{case}");
-    assert_eq!(said(world, "populator.progress"), "100.0%", "{case}");
+    assert_eq!(annotation(world, "pod.phase"), "Succeeded", "{case}");
+    assert_eq!(annotation(world, "populator.progress"), "100.0%", "{case}");
     assert_eq!(places(world, "persistentvolumeclaims"), [DISK], "{case}");
     assert_eq!(places(world, "pods"), [""; 0], "{case}");
     let volume = format!("persistentvolumes//{}", claim["spec"]["volumeName"].as_str().unwrap());
@@ -98,12 +98,12 @@ fn check_filled(world: &World, case: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_is_filled_out_of_sight_by_either_program() {
+async fn forklift_pvc_is_filled_through_its_prime_pvc_by_either_populator() {
     for (kind, program) in [
         ("OvirtVolumePopulator", "ovirt-populator"),
         ("OpenstackVolumePopulator", "openstack-populator"),
     ] {
-        let mut world = World::new("Immediate", true);
+        let mut world = TestCluster::new("Immediate", true);
         disk_of_ovirt(&world);
         image_of_openstack(&world);
         claim(&world, kind, json!({}));
@@ -118,7 +118,7 @@ async fn a_claim_is_filled_out_of_sight_by_either_program() {
         assert!(arguments.contains(&json!(format!("--owner-uid={uid}"))), "{arguments:?}");
         assert!(arguments.contains(&json!("--pvc-size=1073741824")), "{arguments:?}");
 
-        // It runs, and does not say yet how far it is.
+        // It runs, and has not reported its progress yet.
         world.fake.change(&place, |pod| {
             pod["status"] = json!({ "phase": "Running", "containerStatuses": [{
                 "name": "populate", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
@@ -126,22 +126,22 @@ async fn a_claim_is_filled_out_of_sight_by_either_program() {
             }] });
         });
         world.work().await;
-        assert_eq!(said(&world, "pod.phase"), "Running");
-        assert_eq!(said(&world, "populator.progress"), "N/A");
-        assert_eq!(said(&world, "populator.pvcPrime"), format!("prime-{uid}"));
+        assert_eq!(annotation(&world, "pod.phase"), "Running");
+        assert_eq!(annotation(&world, "populator.progress"), "N/A");
+        assert_eq!(annotation(&world, "populator.pvcPrime"), format!("prime-{uid}"));
         live(&mut world).await;
         check_filled(&world, kind);
-        let told = reasons(&world);
+        let event_reasons = reasons(&world);
         for reason in ["CreatedPVCPrimeSuccessfully", "importSucceeded"] {
-            assert!(told.contains(&reason.to_owned()), "{told:?}");
+            assert!(event_reasons.contains(&reason.to_owned()), "{event_reasons:?}");
         }
         let events = world.fake.0.lock().unwrap().events.clone();
         let ours = |event: &&Value| event["source"]["component"] == "forklift-populator-controller";
         assert_eq!(events.iter().filter(ours).count(), 2, "{events:?}");
-        assert!(!told.contains(&"importFailed".to_owned()), "{told:?}");
+        assert!(!event_reasons.contains(&"importFailed".to_owned()), "{event_reasons:?}");
 
         // Another process takes over and has nothing to do.
-        let mut world = World::over(world.fake);
+        let mut world = TestCluster::started_on(world.fake);
         let writes = world.fake.0.lock().unwrap().writes.len();
         live(&mut world).await;
         assert_eq!(world.fake.0.lock().unwrap().writes.len(), writes);
@@ -149,8 +149,8 @@ async fn a_claim_is_filled_out_of_sight_by_either_program() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_comes_last_is_waited_for() {
-    let mut world = World::new("WaitForFirstConsumer", true);
+async fn forklift_pvc_waits_for_its_source_and_its_consumer() {
+    let mut world = TestCluster::new("WaitForFirstConsumer", true);
     claim(&world, "OvirtVolumePopulator", json!({}));
     live(&mut world).await;
     assert_eq!(places(&world, "persistentvolumeclaims"), [DISK], "there is no source");
@@ -168,10 +168,10 @@ async fn whatever_comes_last_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_goes_before_the_pod_is_made_is_waited_for() {
+async fn forklift_pvc_waits_for_a_source_deleted_before_its_pod_is_created() {
     let mut world = of_ovirt();
-    // The claim beside it is made, and then the controllers have no time for a pod.
-    world.tell();
+    // The prime PVC is created, and the pod is not created yet.
+    world.deliver_watch_events();
     let engine = Arc::clone(&world.engine);
     controllers::populator::reconcile(engine, Key::new("vms", "disk")).await.unwrap();
     assert_eq!(places(&world, "persistentvolumeclaims").len(), 2);
@@ -185,7 +185,7 @@ async fn a_source_that_goes_before_the_pod_is_made_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_told_of_the_claim_that_people_look_at_and_then_it_goes_on() {
+async fn populator_failure_is_reported_on_the_target_pvc_and_retried() {
     let mut world = of_ovirt();
     let place = world.until_worker("").await;
     let ended = |restarts: u32| {
@@ -202,11 +202,11 @@ async fn a_failure_is_told_of_the_claim_that_people_look_at_and_then_it_goes_on(
         world.fake.change(&place, |pod| pod["status"] = ended(restarts));
         world.work().await;
     }
-    assert_eq!(said(&world, "condition.running"), "false");
-    assert_eq!(said(&world, "condition.running.message"), "Cannot authenticate");
+    assert_eq!(annotation(&world, "condition.running"), "false");
+    assert_eq!(annotation(&world, "condition.running.message"), "Cannot authenticate");
     let events = world.fake.0.lock().unwrap().events.clone();
     let failures: Vec<_> = events.iter().filter(|e| e["reason"] == "importFailed").collect();
-    // The second one has the same words within ten minutes.
+    // The second failure has the same message within ten minutes.
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert_eq!(failures[0]["involvedObject"]["name"], "disk");
     assert_eq!(failures[0]["message"], "import into disk failed: Cannot authenticate");
@@ -217,8 +217,8 @@ async fn a_failure_is_told_of_the_claim_that_people_look_at_and_then_it_goes_on(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_retained_stays() {
-    let mut world = World::new("Immediate", true);
+async fn pod_and_prime_pvc_are_kept_if_retained() {
+    let mut world = TestCluster::new("Immediate", true);
     image_of_openstack(&world);
     let retain = json!({ "cdi.kubevirt.io/storage.pod.retainAfterCompletion": "true" });
     claim(&world, "OpenstackVolumePopulator", retain);
@@ -231,7 +231,7 @@ async fn what_is_retained_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_request_fails_the_next_try_ends_where_it_should() {
+async fn populator_succeeds_whichever_request_fails() {
     let requests = {
         let mut world = of_ovirt();
         live(&mut world).await;
@@ -245,13 +245,13 @@ async fn whatever_request_fails_the_next_try_ends_where_it_should() {
             {
                 let mut state = world.fake.0.lock().unwrap();
                 if is_lost {
-                    state.loses_answer = Some(number)
+                    state.loses_response = Some(number)
                 } else {
                     state.refuses = Some(number)
                 }
             }
             live(&mut world).await;
-            let mut world = World::over(world.fake);
+            let mut world = TestCluster::started_on(world.fake);
             live(&mut world).await;
             check_filled(&world, &format!("{number} {is_lost}"));
         }
@@ -260,23 +260,23 @@ async fn whatever_request_fails_the_next_try_ends_where_it_should() {
 
 /// Claims have the finalizer of Kubernetes: they stay for as long as a pod has them mounted.
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_deleted_at_any_moment_leaves_nothing() {
+async fn forklift_pvc_deleted_at_any_step_leaves_no_objects() {
     for turns in 0..8 {
         let mut world = of_ovirt();
         for _ in 0..turns {
             world.work().await;
-            world.others("");
+            world.simulate_cluster("");
         }
         for place in places(&world, "persistentvolumeclaims") {
             world.fake.change(&place, |claim| {
                 claim["metadata"]["finalizers"] = json!(["kubernetes.io/pvc-protection"]);
             });
         }
-        // The user's has no pod, and goes at once; the one beside it is collected, and stays until its pod is gone.
+        // The target PVC has no pod and is removed at once. The prime PVC is terminating until its pod is gone.
         world.fake.change(DISK, |claim| claim["metadata"]["finalizers"] = json!([]));
         world.fake.delete(DISK);
         for _ in 0..4 {
-            world.others("");
+            world.simulate_cluster("");
             world.work().await;
             if places(&world, "pods").is_empty() {
                 for place in places(&world, "persistentvolumeclaims") {
@@ -292,12 +292,12 @@ async fn a_claim_that_is_deleted_at_any_moment_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_the_reference_made_is_followed_though_no_watch_tells_of_it() {
+async fn unlabelled_pod_of_upstream_cdi_is_followed_without_a_watch() {
     let mut world = of_ovirt();
     let place = world.until_worker("").await;
     world.fake.change(&place, |pod| pod["metadata"]["labels"] = Value::Null);
-    // A process that never heard of it, as the watch asks for labels.
-    let mut world = World::over(world.fake);
+    // A new process does not see the pod, because the watch selects by label.
+    let mut world = TestCluster::started_on(world.fake);
     live(&mut world).await;
     check_filled(&world, "without labels");
 }

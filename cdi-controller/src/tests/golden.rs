@@ -1,30 +1,30 @@
-//! DataImportCrons from one image to the next, with nobody but a fake API server.
+//! DataImportCrons from one image to the next, against a fake API server.
 
 use api::annotations::cron as key;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, places, reasons};
 
 pub const PLACE: &str = "dataimportcrons/vms/cron";
-/// What the importer says of an image that is not the one that was promised.
+/// The importer's message for an image with a wrong checksum.
 const BAD: &str = r#"{"message":"checksum mismatch: sha256:00 expected"}"#;
 const ROUNDS: usize = 40;
-/// Rounds in which nothing happens, until nothing is going to happen.
+/// Rounds without a change after which the state is stable.
 const QUIET_ROUNDS: usize = 3;
 
 pub fn digest(number: u32) -> String {
     format!("sha256:{number:012x}{:052x}", 0)
 }
 
-/// What an import of that digest is called.
+/// The name of the import of that digest.
 pub fn name(number: u32) -> String {
     format!("fedora-{number:012x}")
 }
 
-/// A cron. Without a schedule, so that somebody has to say what is newest.
-pub fn make(world: &World, change: Value) {
+/// Creates a cron without a schedule, so that the test sets the desired digest.
+pub fn create_cron(world: &TestCluster, change: Value) {
     let mut spec = json!({
         "schedule": "", "managedDataSource": "fedora",
         "template": { "metadata": {}, "spec": {
@@ -54,12 +54,12 @@ pub fn make(world: &World, change: Value) {
     );
 }
 
-pub fn annotate(world: &World, key: &str, value: &str) {
+pub fn annotate(world: &TestCluster, key: &str, value: &str) {
     world.fake.change(PLACE, |cron| cron["metadata"]["annotations"][key] = value.into());
 }
 
 /// The storage can take snapshots, and its profile prefers them for images.
-pub fn keep_snapshots(world: &World) {
+pub fn keep_snapshots(world: &TestCluster) {
     let caches = &world.engine.api.caches;
     caches.snapshots.take(Event::InitDone);
     caches.snapshot_classes.take(Event::InitDone);
@@ -76,20 +76,20 @@ pub fn keep_snapshots(world: &World) {
     );
 }
 
-/// Somebody says which image is wanted.
-pub fn want(world: &World, number: u32) {
+/// Sets the digest to import, as the poller does.
+pub fn set_desired_digest(world: &TestCluster, number: u32) {
     annotate(world, key::DESIRED_DIGEST, &digest(number));
 }
 
-/// Everybody takes turns, until nothing happens any more.
-pub async fn settle(world: &mut World, last_words: &str) {
+/// Alternates controllers and cluster until nothing changes.
+pub async fn run_until_stable(world: &mut TestCluster, termination_message: &str) {
     let mut quiet = 0;
     for _ in 0..ROUNDS {
         let before = world.fake.version();
         world.work().await;
-        world.others(last_words);
+        world.simulate_cluster(termination_message);
         quiet = if world.fake.version() == before { quiet + 1 } else { 0 };
-        // A source that is asked in the background answers between two rounds.
+        // The result of a background poll arrives between two rounds.
         if quiet == QUIET_ROUNDS {
             return;
         }
@@ -97,24 +97,27 @@ pub async fn settle(world: &mut World, last_words: &str) {
     panic!("it never ends: {:?}", world.fake.0.lock().unwrap().writes.last());
 }
 
-pub fn cron(world: &World) -> Value {
+pub fn cron(world: &TestCluster) -> Value {
     world.fake.get("dataimportcrons", "vms", "cron").unwrap_or_default()
 }
 
 /// `status reason` of a condition.
-pub fn says(object: &Value, type_: &str) -> String {
+pub fn condition_summary(object: &Value, type_: &str) -> String {
     let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let said = all.into_iter().find(|said| said["type"] == type_).unwrap_or_default();
-    let text = |member: &str| said[member].as_str().unwrap_or_default().to_owned();
+    let condition = all.into_iter().find(|one| one["type"] == type_).unwrap_or_default();
+    let text = |member: &str| condition[member].as_str().unwrap_or_default().to_owned();
     format!("{} {}", text("status"), text("reason"))
 }
 
-/// What the DataSource stands for, and whether that is ready.
-pub fn stands_for(world: &World) -> (String, String) {
+/// What the DataSource refers to, and its Ready condition.
+pub fn data_source_target(world: &TestCluster) -> (String, String) {
     let source = world.fake.get("datasources", "vms", "fedora").unwrap_or_default();
     let of = &source["spec"]["source"];
     let text = |kind: &str| of[kind]["name"].as_str().map(|name| format!("{kind} {name}"));
-    (text("pvc").or_else(|| text("snapshot")).unwrap_or_default(), says(&source, "Ready"))
+    (
+        text("pvc").or_else(|| text("snapshot")).unwrap_or_default(),
+        condition_summary(&source, "Ready"),
+    )
 }
 
 pub fn ready(kind: &str, number: u32) -> (String, String) {
@@ -125,21 +128,21 @@ fn claims(numbers: &[u32]) -> Vec<String> {
     numbers.iter().map(|number| format!("persistentvolumeclaims/vms/{}", name(*number))).collect()
 }
 
-async fn imported(world: &mut World, number: u32) {
-    want(world, number);
-    settle(world, DONE).await;
-    assert_eq!(stands_for(world), ready("pvc", number));
-    assert_eq!(says(&cron(world), "UpToDate"), "True UpToDate");
+async fn imported(world: &mut TestCluster, number: u32) {
+    set_desired_digest(world, number);
+    run_until_stable(world, DONE).await;
+    assert_eq!(data_source_target(world), ready("pvc", number));
+    assert_eq!(condition_summary(&cron(world), "UpToDate"), "True UpToDate");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_image_takes_the_place_of_the_one_before_once_it_is_complete() {
-    let mut world = World::new("Immediate", true);
-    make(&world, json!({ "importsToKeep": 1 }));
+async fn data_source_switches_to_a_newer_image_once_its_import_is_complete() {
+    let mut world = TestCluster::new("Immediate", true);
+    create_cron(&world, json!({ "importsToKeep": 1 }));
     world.work().await;
-    assert_eq!(stands_for(&world), (String::new(), "False NoSource".to_owned()));
-    assert_eq!(says(&cron(&world), "UpToDate"), "False NoDigest");
-    let metric = |world: &World| {
+    assert_eq!(data_source_target(&world), (String::new(), "False NoSource".to_owned()));
+    assert_eq!(condition_summary(&cron(&world), "UpToDate"), "False NoDigest");
+    let metric = |world: &TestCluster| {
         let text = crate::engine::metrics::page(&world.engine);
         let mut lines = text.lines().filter(|line| line.starts_with("kubevirt_cdi_dataimportcron"));
         lines.next().unwrap_or_default().to_owned()
@@ -159,15 +162,15 @@ async fn a_newer_image_takes_the_place_of_the_one_before_once_it_is_complete() {
     let url = format!("docker://registry.example/fedora@{}", digest(1));
     assert_eq!(volume["spec"]["source"]["registry"]["url"], url);
 
-    want(&world, 2);
+    set_desired_digest(&world, 2);
     world.work().await;
-    assert_eq!(stands_for(&world), ready("pvc", 1), "until the next one is complete");
-    assert_ne!(says(&cron(&world), "UpToDate"), "True UpToDate");
-    settle(&mut world, DONE).await;
-    assert_eq!(stands_for(&world), ready("pvc", 2));
+    assert_eq!(data_source_target(&world), ready("pvc", 1), "until the next one is complete");
+    assert_ne!(condition_summary(&cron(&world), "UpToDate"), "True UpToDate");
+    run_until_stable(&mut world, DONE).await;
+    assert_eq!(data_source_target(&world), ready("pvc", 2));
     assert_eq!(places(&world, "persistentvolumeclaims"), claims(&[2]), "one is kept");
     // Another process takes over, and has nothing to do.
-    let mut world = World::over(world.fake);
+    let mut world = TestCluster::started_on(world.fake);
     let before = world.fake.0.lock().unwrap().writes.len();
     world.work().await;
     let state = world.fake.0.lock().unwrap();
@@ -175,67 +178,67 @@ async fn a_newer_image_takes_the_place_of_the_one_before_once_it_is_complete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_image_leaves_the_good_one_where_it_is_and_the_next_one_gets_through() {
-    let mut world = World::new("Immediate", true);
-    make(&world, json!({ "source": { "http": { "url": "http://web.example/a.img" } } }));
+async fn failed_import_keeps_the_last_image_and_does_not_block_the_next() {
+    let mut world = TestCluster::new("Immediate", true);
+    create_cron(&world, json!({ "source": { "http": { "url": "http://web.example/a.img" } } }));
     imported(&mut world, 1).await;
     imported(&mut world, 2).await;
-    want(&world, 3);
-    settle(&mut world, BAD).await;
+    set_desired_digest(&world, 3);
+    run_until_stable(&mut world, BAD).await;
     assert_eq!(world.status(&name(3))["phase"], "Failed");
-    assert_eq!(stands_for(&world), ready("pvc", 2));
-    assert_eq!(says(&cron(&world), "UpToDate"), "False ImportFailed");
-    let told = cron(&world)["status"]["conditions"].to_string();
-    assert!(told.contains("checksum mismatch"), "{told}");
+    assert_eq!(data_source_target(&world), ready("pvc", 2));
+    assert_eq!(condition_summary(&cron(&world), "UpToDate"), "False ImportFailed");
+    let conditions = cron(&world)["status"]["conditions"].to_string();
+    assert!(conditions.contains("checksum mismatch"), "{conditions}");
     imported(&mut world, 4).await;
     let places = places(&world, "datavolumes");
     assert!(!places.contains(&format!("datavolumes/vms/{}", name(3))), "{places:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_is_kept_is_gone_back_to_without_another_import() {
-    let mut world = World::new("Immediate", true);
-    make(&world, json!({}));
+async fn pinned_image_that_is_retained_is_not_imported_again() {
+    let mut world = TestCluster::new("Immediate", true);
+    create_cron(&world, json!({}));
     for number in 1..=3 {
         imported(&mut world, number).await;
     }
     let claims_before = places(&world, "persistentvolumeclaims");
     assert_eq!(claims_before, claims(&[1, 2, 3]));
     annotate(&world, key::PINNED_DIGEST, &digest(1));
-    settle(&mut world, DONE).await;
-    assert_eq!(stands_for(&world), ready("pvc", 1));
-    assert_eq!(says(&cron(&world), "UpToDate"), "True Pinned");
+    run_until_stable(&mut world, DONE).await;
+    assert_eq!(data_source_target(&world), ready("pvc", 1));
+    assert_eq!(condition_summary(&cron(&world), "UpToDate"), "True Pinned");
     assert_eq!(places(&world, "persistentvolumeclaims"), claims_before);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cron_that_goes_takes_along_what_its_policy_says_whenever_it_goes() {
+async fn deleted_cron_follows_its_retention_policy_at_any_step() {
     for policy in ["All", "None"] {
-        for moment in ["at once", "during an import", "afterwards", "while nobody looks"] {
-            let mut world = World::new("Immediate", true);
-            make(&world, json!({ "retentionPolicy": policy }));
-            want(&world, 1);
+        for moment in ["at once", "during an import", "afterwards", "without a controller"] {
+            let mut world = TestCluster::new("Immediate", true);
+            create_cron(&world, json!({ "retentionPolicy": policy }));
+            set_desired_digest(&world, 1);
             match moment {
                 "at once" => {}
                 "during an import" => {
                     world.work().await;
-                    world.others(DONE);
+                    world.simulate_cluster(DONE);
                     world.work().await;
                 }
-                _ => settle(&mut world, DONE).await,
+                _ => run_until_stable(&mut world, DONE).await,
             }
             world.fake.0.lock().unwrap().objects.remove(PLACE);
-            if moment == "while nobody looks" {
-                world = World::over(world.fake);
+            if moment == "without a controller" {
+                world = TestCluster::started_on(world.fake);
             }
-            settle(&mut world, DONE).await;
+            run_until_stable(&mut world, DONE).await;
             let stays = policy == "All" && moment != "at once";
             for plural in ["datasources", "datavolumes", "persistentvolumeclaims"] {
                 let count = places(&world, plural).len();
                 assert_eq!(count, usize::from(stays), "{policy}, {moment}: {plural}");
             }
             if stays {
-                let source = stands_for(&world).0;
+                let source = data_source_target(&world).0;
                 let expected = if moment == "during an import" {
                     String::new()
                 } else {
@@ -248,16 +251,16 @@ async fn a_cron_that_goes_takes_along_what_its_policy_says_whenever_it_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_request_fails_the_next_look_ends_where_it_should() {
-    async fn life(world: &mut World) {
+async fn cron_reaches_the_latest_image_whichever_request_fails() {
+    async fn life(world: &mut TestCluster) {
         for number in 1..=2 {
-            want(world, number);
-            settle(world, DONE).await;
+            set_desired_digest(world, number);
+            run_until_stable(world, DONE).await;
         }
     }
     let begin = || {
-        let world = World::new("Immediate", true);
-        make(&world, json!({ "importsToKeep": 1 }));
+        let world = TestCluster::new("Immediate", true);
+        create_cron(&world, json!({ "importsToKeep": 1 }));
         world
     };
     let mut world = begin();
@@ -270,11 +273,15 @@ async fn whatever_request_fails_the_next_look_ends_where_it_should() {
             {
                 let mut state = world.fake.0.lock().unwrap();
                 let fails = Some(number);
-                if is_lost { state.loses_answer = fails } else { state.refuses = fails }
+                if is_lost { state.loses_response = fails } else { state.refuses = fails }
             }
             life(&mut world).await;
-            assert_eq!(stands_for(&world), ready("pvc", 2), "{number} {is_lost}");
-            assert_eq!(says(&cron(&world), "UpToDate"), "True UpToDate", "{number} {is_lost}");
+            assert_eq!(data_source_target(&world), ready("pvc", 2), "{number} {is_lost}");
+            assert_eq!(
+                condition_summary(&cron(&world), "UpToDate"),
+                "True UpToDate",
+                "{number} {is_lost}"
+            );
             let left = places(&world, "persistentvolumeclaims");
             assert_eq!(left, claims(&[2]), "{number} {is_lost}");
         }
@@ -282,9 +289,9 @@ async fn whatever_request_fails_the_next_look_ends_where_it_should() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_crons_do_not_pull_one_source_to_and_fro() {
-    let mut world = World::new("Immediate", true);
-    make(&world, json!({}));
+async fn second_cron_does_not_take_over_a_managed_data_source() {
+    let mut world = TestCluster::new("Immediate", true);
+    create_cron(&world, json!({}));
     imported(&mut world, 1).await;
     let mut other = cron(&world);
     other["metadata"] = json!({
@@ -292,15 +299,15 @@ async fn two_crons_do_not_pull_one_source_to_and_fro() {
     });
     other["status"] = Value::Null;
     world.fake.put("dataimportcrons", other);
-    settle(&mut world, DONE).await;
-    assert_eq!(stands_for(&world), ready("pvc", 1));
+    run_until_stable(&mut world, DONE).await;
+    assert_eq!(data_source_target(&world), ready("pvc", 1));
     assert!(reasons(&world).contains(&"ErrDataSourceAlreadyManaged".to_owned()));
     assert_eq!(places(&world, "datavolumes").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_is_ready_while_what_it_stands_for_is_there_and_so_is_who_points_to_it() {
-    let mut world = World::new("Immediate", true);
+async fn data_source_and_references_to_it_are_ready_while_its_pvc_exists() {
+    let mut world = TestCluster::new("Immediate", true);
     let source = |name: &str, of: Value| {
         json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
@@ -311,9 +318,9 @@ async fn a_source_is_ready_while_what_it_stands_for_is_there_and_so_is_who_point
     world.fake.put("datasources", source("pointer", pointer("first")));
     world.fake.put("datasources", source("itself", pointer("itself")));
     let of_claim = json!({ "pvc": { "namespace": "vms", "name": "disk" } });
-    let check = |world: &World, name: &str, expected: &str| {
+    let check = |world: &TestCluster, name: &str, expected: &str| {
         let found = world.fake.get("datasources", "vms", name).unwrap();
-        assert_eq!(says(&found, "Ready"), expected, "{name}: {found}");
+        assert_eq!(condition_summary(&found, "Ready"), expected, "{name}: {found}");
         found["status"]["source"].clone()
     };
     world.work().await;

@@ -1,4 +1,4 @@
-//! What users of a namespace try who may write DataImportCrons, their status, and objects of the names that imports have.
+//! Attacks by tenants that may write DataImportCrons, their status, and objects with the names of imports.
 
 use std::time::SystemTime;
 
@@ -10,21 +10,22 @@ use serde_json::{Value, json};
 
 use super::clones::Rights;
 use super::golden::{
-    PLACE, annotate, cron, digest, keep_snapshots, make, name, ready, settle, stands_for, want,
+    PLACE, annotate, create_cron, cron, data_source_target, digest, keep_snapshots, name, ready,
+    run_until_stable, set_desired_digest,
 };
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, places};
 use controller_core::data_import_cron::ProvenImage;
 
 const CLAIM: &str = "persistentvolumeclaims/vms";
 
-/// The controllers with their keys.
-fn world(rights: &Rights) -> World {
-    rights.controllers(World::new("Immediate", true).fake, &[])
+/// The controllers with their signing keys.
+fn world(rights: &Rights) -> TestCluster {
+    rights.controllers(TestCluster::new("Immediate", true).fake, &[])
 }
 
 /// Whether an object has a proof that it holds the image of this digest.
-fn is_proven(world: &World, rights: &Rights, plural: &str, digest: &str) -> bool {
+fn is_proven(world: &TestCluster, rights: &Rights, plural: &str, digest: &str) -> bool {
     let resource =
         if plural == "volumesnapshots" { Resource::snapshots() } else { Resource::pvcs() };
     let object = world.fake.get(plural, "vms", &name(1)).unwrap();
@@ -34,23 +35,23 @@ fn is_proven(world: &World, rights: &Rights, plural: &str, digest: &str) -> bool
     image.is_proven_by(&rights.verifying_key(), resource, &metadata, SystemTime::now())
 }
 
-fn proof(world: &World, plural: &str) -> Value {
+fn proof(world: &TestCluster, plural: &str) -> Value {
     let object = world.fake.get(plural, "vms", &name(1)).unwrap();
     object["metadata"]["annotations"][import::GOLDEN_IMAGE_PROOF].clone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_controller_imported_itself_is_proven_and_nothing_else_of_that_name() {
+async fn only_the_pvc_that_the_controller_imported_is_proven() {
     let rights = Rights::new();
     let mut world = world(&rights);
-    make(&world, json!({}));
-    want(&world, 1);
-    settle(&mut world, DONE).await;
+    create_cron(&world, json!({}));
+    set_desired_digest(&world, 1);
+    run_until_stable(&mut world, DONE).await;
     assert!(is_proven(&world, &rights, "persistentvolumeclaims", &digest(1)));
     assert!(!is_proven(&world, &rights, "persistentvolumeclaims", &digest(2)));
     let genuine = proof(&world, "persistentvolumeclaims");
 
-    // Somebody puts another claim in its place, with the proof of the first.
+    // A tenant replaces the PVC by another one, with the proof of the first.
     world.fake.delete(&format!("datavolumes/vms/{}", name(1)));
     world.fake.delete(&format!("{CLAIM}/{}", name(1)));
     world.work().await;
@@ -68,11 +69,11 @@ async fn what_the_controller_imported_itself_is_proven_and_nothing_else_of_that_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_somebody_put_there_beforehand_is_never_proven() {
+async fn pvc_that_existed_before_the_import_is_never_proven() {
     let rights = Rights::new();
     for with_volume in [false, true] {
         let mut world = world(&rights);
-        make(&world, json!({}));
+        create_cron(&world, json!({}));
         if with_volume {
             // A DataVolume of the name of the import, which imports something else.
             world.fake.put(
@@ -103,20 +104,20 @@ async fn a_claim_that_somebody_put_there_beforehand_is_never_proven() {
                 }),
             );
         }
-        want(&world, 1);
-        settle(&mut world, DONE).await;
-        // It is taken for the import, as ever, and clones of the DataSource get it.
-        assert_eq!(stands_for(&world), ready("pvc", 1), "{with_volume}");
+        set_desired_digest(&world, 1);
+        run_until_stable(&mut world, DONE).await;
+        // It is used as the import, and clones of the DataSource copy it.
+        assert_eq!(data_source_target(&world), ready("pvc", 1), "{with_volume}");
         assert!(proof(&world, "persistentvolumeclaims").is_null(), "{with_volume}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_digest_of_the_same_first_digits_is_another_image() {
+async fn digest_with_the_same_prefix_is_not_proven() {
     let rights = Rights::new();
     let mut world = world(&rights);
-    make(&world, json!({}));
-    want(&world, 1);
+    create_cron(&world, json!({}));
+    set_desired_digest(&world, 1);
     world.work().await;
     // The name has twelve digits, the import is of the first digest.
     let other = format!("{}f", &digest(1)[..digest(1).len() - 1]);
@@ -124,19 +125,19 @@ async fn a_digest_of_the_same_first_digits_is_another_image() {
         cron["status"]["currentImports"][0]["Digest"] = other.as_str().into();
         cron["metadata"]["annotations"][key::DESIRED_DIGEST] = other.as_str().into();
     });
-    settle(&mut world, DONE).await;
-    assert_eq!(stands_for(&world), ready("pvc", 1));
+    run_until_stable(&mut world, DONE).await;
+    assert_eq!(data_source_target(&world), ready("pvc", 1));
     assert!(!is_proven(&world, &rights, "persistentvolumeclaims", &other));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_of_a_proven_image_is_proven_if_the_controller_took_it() {
+async fn snapshot_of_a_proven_image_is_proven_if_the_controller_took_it() {
     let rights = Rights::new();
     for is_forged in [false, true] {
         let mut world = world(&rights);
         keep_snapshots(&world);
-        make(&world, json!({}));
-        want(&world, 1);
+        create_cron(&world, json!({}));
+        set_desired_digest(&world, 1);
         world.work().await;
         if is_forged {
             // Taken before the image is complete, or of another claim.
@@ -151,24 +152,24 @@ async fn a_snapshot_of_a_proven_image_is_proven_if_the_controller_took_it() {
                 }),
             );
         }
-        settle(&mut world, DONE).await;
+        run_until_stable(&mut world, DONE).await;
         world.fake.change(&format!("volumesnapshots/vms/{}", name(1)), |snapshot| {
             snapshot["status"] = json!({ "readyToUse": true, "restoreSize": "1Gi" });
         });
-        settle(&mut world, DONE).await;
-        assert_eq!(stands_for(&world), ready("snapshot", 1), "{is_forged}");
+        run_until_stable(&mut world, DONE).await;
+        assert_eq!(data_source_target(&world), ready("snapshot", 1), "{is_forged}");
         let is_proven = is_proven(&world, &rights, "volumesnapshots", &digest(1));
         assert_eq!(is_proven, !is_forged);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_names_nothing_that_is_not_called_as_an_import() {
+async fn status_that_names_a_foreign_pvc_does_not_change_it() {
     let rights = Rights::new();
     let mut world = world(&rights);
-    make(&world, json!({ "importsToKeep": 0 }));
-    want(&world, 1);
-    settle(&mut world, DONE).await;
+    create_cron(&world, json!({ "importsToKeep": 0 }));
+    set_desired_digest(&world, 1);
+    run_until_stable(&mut world, DONE).await;
     for phase in ["Bound", "Pending"] {
         world.fake.put(
             "persistentvolumeclaims",
@@ -181,19 +182,19 @@ async fn a_status_names_nothing_that_is_not_called_as_an_import() {
             cron["status"]["currentImports"] =
                 json!([{ "DataVolumeName": "fedora-victim", "Digest": digest(1) }]);
         });
-        settle(&mut world, DONE).await;
+        run_until_stable(&mut world, DONE).await;
         let victim = world.fake.get("persistentvolumeclaims", "vms", "fedora-victim").unwrap();
         assert!(victim["metadata"]["labels"].is_null(), "{phase}: {victim}");
         assert!(victim["metadata"]["annotations"].is_null(), "{phase}: {victim}");
-        assert_eq!(stands_for(&world), ready("pvc", 1), "{phase}");
+        assert_eq!(data_source_target(&world), ready("pvc", 1), "{phase}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_gives_no_orders_in_the_name_of_the_controller() {
+async fn controller_annotations_and_labels_of_a_template_are_dropped() {
     let rights = Rights::new();
     let world = &mut world(&rights);
-    make(world, json!({}));
+    create_cron(world, json!({}));
     let texts = include_str!("../../../api/src/annotations.rs");
     let own = texts.split('"').skip(1).step_by(2).filter(|text| text.contains("cdi.kube"));
     let mut annotations: serde_json::Map<_, _> =

@@ -1,4 +1,4 @@
-//! Many DataImportCrons of one registry: what they cost it, and the API server.
+//! Many DataImportCrons of one registry: their requests to it and to the API server.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,9 +12,9 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use testkit::{Stub, StubRequest, StubResponse};
 
-use super::golden::{digest, says};
+use super::golden::{condition_summary, digest};
 use super::places;
-use super::world::World;
+use super::world::TestCluster;
 use crate::controllers::data_import_cron::{OwnedObjects, reconcile};
 use crate::engine::queue::Key;
 use crate::wake::crons;
@@ -22,10 +22,10 @@ use controller_core::meta;
 
 const COUNT: usize = 200;
 const PAST: &str = "2026-01-01T00:00:00Z";
-/// What an answer takes, so that several would be seen at a time.
+/// The duration of a response, so that concurrent requests overlap.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// A registry with as many images as somebody asks for, all the same: what it is asked, and by how many at a time.
+/// A registry that has the same image under every name. Records its requests and the largest number at a time.
 struct Registry {
     stub: Stub,
     asked: Arc<Mutex<Vec<StubRequest>>>,
@@ -57,26 +57,25 @@ impl Registry {
         self.stub.url("").trim_start_matches("https://").to_owned()
     }
 
-    /// What it was asked since the last time.
+    /// The requests since the last call.
     fn asked(&self) -> Vec<StubRequest> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 }
 
-/// Looks at all crons until none is left to look at, without asking what the watches tell. Returns the requests to the API
-/// server.
-async fn look_at_all(world: &World) -> usize {
+/// Reconciles the queued crons without delivering watch events. Returns the number of requests to the API server.
+async fn look_at_all(world: &TestCluster) -> usize {
     let before = world.fake.0.lock().unwrap().requests;
     let queue = &world.engine.queues.crons;
     while let Ok(key) = tokio::time::timeout(Duration::from_secs(2), queue.next()).await {
         let next = reconcile(Arc::clone(&world.engine), key.clone()).await.unwrap();
-        queue.done(key, next);
+        queue.finish(key, next);
     }
     world.fake.0.lock().unwrap().requests - before
 }
 
-/// The crons, and the images that they are about to find: each is there already.
-fn make_all(world: &World, registry: &Registry) {
+/// Creates the crons, and for each the PVC of the image that its poll finds.
+fn make_all(world: &TestCluster, registry: &Registry) {
     let authorities = json!({ "ca.pem": registry.stub.authority() });
     world.fake.put(
         "configmaps",
@@ -110,11 +109,11 @@ fn make_all(world: &World, registry: &Registry) {
     }
 }
 
-/// The attack: with a scan for each match, one change of the claim cost 400 million comparisons.
+/// The attack: with a scan for each match, one change of the PVC cost 400 million comparisons.
 #[tokio::test]
-async fn a_claim_of_twenty_thousand_data_sources_costs_one_look_at_each() {
+async fn change_of_a_pvc_reads_each_of_its_data_sources_once() {
     const SOURCES: usize = 20_000;
-    let world = World::new("Immediate", true);
+    let world = TestCluster::new("Immediate", true);
     let caches = &world.engine.api.caches;
     let source = |name: &str, source: Value| -> DataSource {
         let metadata =
@@ -145,11 +144,11 @@ async fn a_claim_of_twenty_thousand_data_sources_costs_one_look_at_each() {
     assert_eq!(looks(), 1, "the one that points to it");
 }
 
-/// What belongs to a cron is found without reading everything of its namespace.
+/// The objects of a cron are found without reading all objects of its namespace.
 #[tokio::test]
-async fn a_cron_reads_only_what_may_be_its_own() {
+async fn cron_reads_only_objects_with_its_label_or_name_prefix() {
     const CLAIMS: usize = 1000;
-    let world = World::new("Immediate", true);
+    let world = TestCluster::new("Immediate", true);
     let caches = &world.engine.api.caches;
     for number in 0..CLAIMS {
         let (name, labels) = match number {
@@ -166,30 +165,30 @@ async fn a_cron_reads_only_what_may_be_its_own() {
         caches.claims.take(Event::Apply(claim));
     }
     caches.claims.looks.store(0, Ordering::Relaxed);
-    let belongings = OwnedObjects::of(caches, &Key::new("vms", "cron"), Some("fedora"));
-    let all = belongings.all();
+    let owned = OwnedObjects::observe(caches, &Key::new("vms", "cron"), Some("fedora"));
+    let all = owned.all();
     let names: Vec<_> = all.claims.iter().map(|claim| meta::name(&claim.metadata)).collect();
     assert_eq!(names, ["fedora-1", "fedora-by-hand", "labelled"]);
     assert_eq!(caches.claims.looks.load(Ordering::Relaxed), 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hundred_crons_cost_one_question_and_one_write_each_time_and_no_pods() {
+async fn two_hundred_crons_cost_one_request_and_one_write_per_poll_and_no_pods() {
     let registry = Registry::start();
-    let mut world = World::new("Immediate", true);
+    let mut world = TestCluster::new("Immediate", true);
     make_all(&world, &registry);
-    world.tell();
-    // The image that is there is found, marked, and stood for.
+    world.deliver_watch_events();
+    // The existing image is found and labelled, and the DataSource refers to it.
     let requests = look_at_all(&world).await;
     assert!(requests <= 8 * COUNT, "{requests}");
     let asked = registry.asked();
     assert_eq!(asked.len(), COUNT);
     assert!(asked.iter().all(|one| one.method == "HEAD"), "{:?}", asked[0]);
     assert_eq!(places(&world, "datasources").len(), COUNT);
-    world.tell();
+    world.deliver_watch_events();
     look_at_all(&world).await;
 
-    // Of one schedule, and not all in one moment.
+    // One schedule, spread over time.
     let crons = places(&world, "dataimportcrons");
     let mut times = BTreeMap::<String, usize>::new();
     for place in &crons {
@@ -206,19 +205,19 @@ async fn two_hundred_crons_cost_one_question_and_one_write_each_time_and_no_pods
             cron["metadata"]["annotations"][key::NEXT_TIME] = PAST.into();
         });
     }
-    world.tell();
-    // What is written, and the ConfigMap with the registry's authority.
+    world.deliver_watch_events();
+    // One write, and one read of the ConfigMap with the registry's CA.
     assert_eq!(look_at_all(&world).await, 2 * COUNT);
     let asked = registry.asked();
     assert_eq!(asked.len(), COUNT);
     assert!(asked.iter().all(|one| one.header("if-none-match").is_some()), "{:?}", asked[0]);
     // And when it is not yet time.
-    world.tell();
+    world.deliver_watch_events();
     assert_eq!((look_at_all(&world).await, registry.asked().len()), (0, 0));
     for plural in ["pods", "cronjobs", "jobs", "datavolumes"] {
         assert_eq!(places(&world, plural), [""; 0], "{plural}");
     }
     assert!(registry.most.load(Ordering::SeqCst) <= 2, "{:?} at a time", registry.most);
     let settled = world.fake.get("dataimportcrons", "vms", "cron000").unwrap();
-    assert_eq!(says(&settled, "UpToDate"), "True UpToDate");
+    assert_eq!(condition_summary(&settled, "UpToDate"), "True UpToDate");
 }

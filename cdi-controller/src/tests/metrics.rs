@@ -1,13 +1,13 @@
-//! What monitoring reads while things go wrong, and when they are right again.
+//! Metrics of StorageProfiles and pending DataVolumes.
 
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, blank};
 use crate::engine::metrics::page;
 
 /// The value of a series, by its name and all its labels.
-fn value(world: &World, series: &str) -> Option<String> {
+fn value(world: &TestCluster, series: &str) -> Option<String> {
     let text = page(&world.engine);
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.map(str::to_owned)
@@ -20,13 +20,13 @@ fn about_fast(complete: bool, rwx: bool, smart: bool, degraded: bool) -> String 
     )
 }
 
-fn teach(world: &World, spec: Value) {
+fn teach(world: &TestCluster, spec: Value) {
     world.fake.change("storageprofiles//fast", |profile| profile["spec"] = spec);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_profile_tells_what_its_class_lacks_until_it_lacks_nothing() {
-    let mut world = World::new("Immediate", true);
+async fn storage_profile_metric_reports_missing_capabilities() {
+    let mut world = TestCluster::new("Immediate", true);
     world.work().await;
     let nothing = about_fast(false, false, false, true);
     assert_eq!(value(&world, &nothing).as_deref(), Some("1"));
@@ -52,8 +52,8 @@ async fn a_profile_tells_what_its_class_lacks_until_it_lacks_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn data_volumes_that_wait_for_a_default_class_are_counted_until_there_is_one() {
-    let mut world = World::new("Immediate", true);
+async fn data_volumes_waiting_for_a_default_class_are_counted() {
+    let mut world = TestCluster::new("Immediate", true);
     let class = world.fake.get("storageclasses", "", "fast").unwrap();
     world.fake.0.lock().unwrap().objects.remove("storageclasses//fast");
     let mut spec = blank();

@@ -1,4 +1,4 @@
-//! DataVolumes from their beginning to their end, with nobody but a fake API server.
+//! DataVolumes from creation to deletion, against a fake API server.
 
 mod classless;
 mod clones;
@@ -27,7 +27,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use world::World;
+use world::TestCluster;
 
 const DONE: &str = r#"{"preallocationApplied":false,"message":"Import Complete"}"#;
 
@@ -41,20 +41,20 @@ fn blank() -> Value {
     })
 }
 
-fn reasons(world: &World) -> Vec<String> {
+fn reasons(world: &TestCluster) -> Vec<String> {
     let state = world.fake.0.lock().unwrap();
     state.events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
 }
 
-fn places(world: &World, plural: &str) -> Vec<String> {
+fn places(world: &TestCluster, plural: &str) -> Vec<String> {
     let state = world.fake.0.lock().unwrap();
     let prefix = format!("{plural}/");
     state.objects.keys().filter(|place| place.starts_with(&prefix)).cloned().collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blank_disk_is_filled_out_of_sight_with_few_writes() {
-    let mut world = World::new("Immediate", true);
+async fn blank_disk_is_populated_with_few_writes() {
+    let mut world = TestCluster::new("Immediate", true);
     world.work().await;
     world.fake.0.lock().unwrap().writes.clear();
     world.fake.0.lock().unwrap().events.clear();
@@ -70,17 +70,17 @@ async fn a_blank_disk_is_filled_out_of_sight_with_few_writes() {
     assert_eq!(places(&world, "pods"), [""; 0]);
     assert_eq!(places(&world, "volumeimportsources"), [""; 0]);
     let state = world.fake.0.lock().unwrap();
-    // A worker that is seen while it runs: a real one has often ended before it is looked at.
+    // The controllers see this worker run. A real one has often ended before they see it.
     assert!(state.writes.len() <= 18, "{} writes: {:#?}", state.writes.len(), state.writes);
     drop(state);
     assert!(reasons(&world).len() <= 7, "{:?}", reasons(&world));
     assert!(reasons(&world).contains(&"ImportSucceeded".to_owned()), "{:?}", reasons(&world));
 }
 
-/// Each of these is worth its place: whoever adds one makes a thousand DataVolumes cost a thousand requests more.
+/// Each additional write costs a thousand requests for a thousand DataVolumes.
 #[tokio::test(start_paused = true)]
-async fn a_blank_disk_whose_worker_is_quick_costs_these_writes_and_no_others() {
-    let mut world = World::new("Immediate", true);
+async fn blank_disk_with_a_quick_worker_costs_exactly_these_writes() {
+    let mut world = TestCluster::new("Immediate", true);
     world.work().await;
     world.fake.0.lock().unwrap().writes.clear();
     world.fake.0.lock().unwrap().events.clear();
@@ -98,20 +98,20 @@ async fn a_blank_disk_whose_worker_is_quick_costs_these_writes_and_no_others() {
         (state.writes.clone(), uid("datavolumes/vms/disk", &state), claim)
     };
     for write in &mut writes {
-        // The claim's first: the volume's may be its beginning.
+        // The PVC's UID first: the DataVolume's may be a prefix of it.
         *write = write.replace(&of_claim, "CLAIM").replace(&of_volume, "VOLUME");
-        // Volumes and workers are named after the claim beside it.
+        // Volumes and workers are named after the prime PVC.
         if let Some((start, _)) = write.split_once("pv-") {
             *write = format!("{start}PV");
         }
     }
     let mut expected = [
-        "make volumeimportsources/vms/volume-import-source-VOLUME",
-        "make persistentvolumeclaims/vms/disk",
-        "change datavolumes/vms/disk", // which way it goes
+        "create volumeimportsources/vms/volume-import-source-VOLUME",
+        "create persistentvolumeclaims/vms/disk",
+        "change datavolumes/vms/disk", // population mode
         "change datavolumes/vms/disk", // Pending
-        "make persistentvolumeclaims/vms/prime-CLAIM",
-        "make pods/vms/importer-prime-CLAIM",
+        "create persistentvolumeclaims/vms/prime-CLAIM",
+        "create pods/vms/importer-prime-CLAIM",
         "change datavolumes/vms/disk", // ImportScheduled
         "change persistentvolumeclaims/vms/prime-CLAIM",
         "delete pods/vms/importer-prime-CLAIM",
@@ -121,14 +121,14 @@ async fn a_blank_disk_whose_worker_is_quick_costs_these_writes_and_no_others() {
         "change datavolumes/vms/disk", // Succeeded
         "delete volumeimportsources/vms/volume-import-source-VOLUME",
     ];
-    // In whichever order the controllers come to it.
+    // The controllers run in any order.
     expected.sort_unstable();
     writes.sort_unstable();
     assert_eq!(writes, expected);
-    let mut told = reasons(&world);
-    told.sort_unstable();
+    let mut event_reasons = reasons(&world);
+    event_reasons.sort_unstable();
     assert_eq!(
-        told,
+        event_reasons,
         [
             "Bound",
             "CreatedPVCPrimeSuccessfully",
@@ -141,14 +141,14 @@ async fn a_blank_disk_whose_worker_is_quick_costs_these_writes_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_deleted_after_all_was_done_is_filled_again() {
-    let mut world = World::new("Immediate", true);
+async fn pvc_deleted_after_success_is_filled_again() {
+    let mut world = TestCluster::new("Immediate", true);
     world.volume("disk", blank());
     world.until("disk", "Succeeded", DONE).await;
     world.fake.delete("persistentvolumeclaims/vms/disk");
     for _ in 0..8 {
         world.work().await;
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
     world.until("disk", "Succeeded", DONE).await;
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
@@ -158,13 +158,13 @@ async fn a_claim_that_is_deleted_after_all_was_done_is_filled_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_as_it_should_be_is_left_alone() {
-    let mut world = World::new("Immediate", true);
+async fn restarted_controller_writes_nothing_to_a_finished_cluster() {
+    let mut world = TestCluster::new("Immediate", true);
     world.volume("disk", blank());
     world.until("disk", "Succeeded", DONE).await;
-    // Another process takes over and looks at everything.
-    let mut world = World::over(world.fake);
-    let state = |world: &World| {
+    // Another process takes over and reconciles everything.
+    let mut world = TestCluster::started_on(world.fake);
+    let state = |world: &TestCluster| {
         let state = world.fake.0.lock().unwrap();
         (state.writes.len(), state.events.len())
     };
@@ -174,8 +174,8 @@ async fn a_cluster_that_is_as_it_should_be_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_somebody_enlarges_is_left_as_it_is() {
-    let mut world = World::new("Immediate", true);
+async fn pvc_that_a_user_enlarges_is_not_changed() {
+    let mut world = TestCluster::new("Immediate", true);
     world.volume("disk", blank());
     world.until("disk", "Succeeded", DONE).await;
     let before = world.fake.0.lock().unwrap().writes.len();
@@ -185,7 +185,7 @@ async fn a_claim_that_somebody_enlarges_is_left_as_it_is() {
     });
     for _ in 0..3 {
         world.work().await;
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
     assert_eq!(claim.pointer(size).unwrap(), "2Gi");
@@ -195,8 +195,8 @@ async fn a_claim_that_somebody_enlarges_is_left_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_driver_a_worker_fills_the_claim_itself() {
-    let mut world = World::new("Immediate", false);
+async fn worker_fills_the_target_pvc_without_a_csi_driver() {
+    let mut world = TestCluster::new("Immediate", false);
     world.volume("disk", blank());
     world.until("disk", "Succeeded", DONE).await;
     let volume = world.fake.get("datavolumes", "vms", "disk").unwrap();
@@ -207,8 +207,8 @@ async fn without_a_driver_a_worker_fills_the_claim_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_that_waits_for_a_consumer_is_waited_for() {
-    let mut world = World::new("WaitForFirstConsumer", true);
+async fn data_volume_waits_for_the_first_consumer() {
+    let mut world = TestCluster::new("WaitForFirstConsumer", true);
     world.volume("disk", blank());
     world.until("disk", "PendingPopulation", DONE).await;
     assert_eq!(places(&world, "pods"), [""; 0]);
@@ -219,9 +219,9 @@ async fn a_class_that_waits_for_a_consumer_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_request_fails_the_next_try_ends_where_it_should() {
+async fn import_succeeds_whichever_request_fails() {
     let requests = {
-        let mut world = World::new("Immediate", true);
+        let mut world = TestCluster::new("Immediate", true);
         world.volume("disk", blank());
         world.until("disk", "Succeeded", DONE).await;
         world.fake.0.lock().unwrap().requests
@@ -229,17 +229,17 @@ async fn whatever_request_fails_the_next_try_ends_where_it_should() {
     assert!(requests > 15, "{requests}");
     for number in 1..=requests {
         for is_lost in [false, true] {
-            let world = World::new("Immediate", true);
+            let world = TestCluster::new("Immediate", true);
             {
                 let mut state = world.fake.0.lock().unwrap();
                 if is_lost {
-                    state.loses_answer = Some(number);
+                    state.loses_response = Some(number);
                 } else {
                     state.refuses = Some(number);
                 }
             }
             world.volume("disk", blank());
-            let mut world = World::over(world.fake);
+            let mut world = TestCluster::started_on(world.fake);
             world.until("disk", "Succeeded", DONE).await;
             let claims = places(&world, "persistentvolumeclaims");
             assert_eq!(claims, ["persistentvolumeclaims/vms/disk"], "{number} {is_lost}");
@@ -249,29 +249,29 @@ async fn whatever_request_fails_the_next_try_ends_where_it_should() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_is_killed_after_any_request_is_replaced() {
+async fn import_succeeds_after_the_controller_is_killed_at_any_request() {
     for killed_after in 1..40 {
-        let mut world = World::new("Immediate", true);
+        let mut world = TestCluster::new("Immediate", true);
         world.volume("disk", blank());
         world.fake.0.lock().unwrap().refuses = Some(killed_after);
         for _ in 0..killed_after {
             world.work().await;
-            world.others(DONE);
+            world.simulate_cluster(DONE);
         }
-        let mut world = World::over(world.fake);
+        let mut world = TestCluster::started_on(world.fake);
         world.until("disk", "Succeeded", DONE).await;
         assert_eq!(places(&world, "pods"), [""; 0], "{killed_after}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_checksum_ends_it_for_good() {
-    let mut world = World::new("Immediate", true);
+async fn wrong_checksum_fails_the_data_volume() {
+    let mut world = TestCluster::new("Immediate", true);
     let mut spec = blank();
     spec["source"] = json!({ "http": { "url": "http://h/a.img", "checksum": "md5:d41d8cd98f00b204e9800998ecf8427e" } });
     world.volume("disk", spec);
-    let words = r#"{"message":"checksum mismatch: md5:00 expected"}"#;
-    world.until("disk", "Failed", words).await;
+    let message = r#"{"message":"checksum mismatch: md5:00 expected"}"#;
+    world.until("disk", "Failed", message).await;
     let conditions = world.status("disk")["conditions"].clone();
     let running = conditions.as_array().unwrap().iter().find(|c| c["type"] == "Running").unwrap();
     assert_eq!(running["reason"], "ChecksumError");
@@ -279,14 +279,16 @@ async fn a_wrong_checksum_ends_it_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_asks_for_scratch_space_gets_it() {
-    let mut world = World::new("Immediate", true);
+async fn worker_that_requests_scratch_space_gets_it() {
+    let mut world = TestCluster::new("Immediate", true);
     let mut spec = blank();
     spec["source"] = json!({ "http": { "url": "http://h/a.img" } });
     world.volume("disk", spec);
     for _ in 0..12 {
         world.work().await;
-        world.others(r#"{"scratchSpaceRequired":true,"message":"scratch space required"}"#);
+        world.simulate_cluster(
+            r#"{"scratchSpaceRequired":true,"message":"scratch space required"}"#,
+        );
         if places(&world, "persistentvolumeclaims").iter().any(|p| p.ends_with("-scratch")) {
             break;
         }
@@ -296,14 +298,14 @@ async fn a_worker_that_asks_for_scratch_space_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_nobody_owns_is_minded_all_the_same() {
-    let mut world = World::new("Immediate", true);
+async fn worker_without_an_owner_is_watched() {
+    let mut world = TestCluster::new("Immediate", true);
     let mut spec = blank();
     spec["source"] = json!({ "registry": { "imageStream": "fedora", "pullMethod": "node" } });
     world.volume("disk", spec);
     while places(&world, "pods").is_empty() {
         world.work().await;
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
     let place = places(&world, "pods").remove(0);
     let pod = world.fake.0.lock().unwrap().objects[&place].clone();
@@ -313,33 +315,33 @@ async fn a_worker_that_nobody_owns_is_minded_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_holds_a_worker_up_is_told_after_a_while() {
-    let mut world = World::new("Immediate", true);
+async fn warning_of_a_waiting_worker_pod_is_reported_after_a_delay() {
+    let mut world = TestCluster::new("Immediate", true);
     world.volume("disk", blank());
-    let running = |world: &World| {
+    let running = |world: &TestCluster| {
         let conditions = world.status("disk")["conditions"].clone();
         let all = conditions.as_array().cloned().unwrap_or_default();
         all.into_iter().find(|condition| condition["type"] == "Running").unwrap_or_default()
     };
     while places(&world, "pods").is_empty() {
         world.work().await;
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
     let pod = places(&world, "pods").remove(0);
     let uid = world.fake.0.lock().unwrap().objects[&pod]["metadata"]["uid"].clone();
-    let complaint = |moment: &str, message: &str, uid: &serde_json::Value| {
+    let warning = |moment: &str, message: &str, uid: &serde_json::Value| {
         json!({
             "apiVersion": "v1", "kind": "Event", "metadata": { "name": moment, "namespace": "vms" },
             "involvedObject": { "kind": "Pod", "uid": uid }, "type": "Warning", "reason": "FailedMount", "message": message,
             "lastTimestamp": format!("2026-01-01T00:00:0{moment}Z"),
         })
     };
-    world.fake.0.lock().unwrap().complaints = vec![
-        complaint("2", "no such ConfigMap", &uid),
-        complaint("1", "not yet", &uid),
-        complaint("3", "of another pod", &"another".into()),
+    world.fake.0.lock().unwrap().warnings = vec![
+        warning("2", "no such ConfigMap", &uid),
+        warning("1", "not yet", &uid),
+        warning("3", "of another pod", &"another".into()),
     ];
-    let made = |world: &World, seconds_ago: i64| {
+    let set_created = |world: &TestCluster, seconds_ago: i64| {
         let then = jiff::Timestamp::now().as_second() - seconds_ago;
         let then = jiff::Timestamp::from_second(then).unwrap().to_string();
         world.fake.change(&pod, |pod| {
@@ -347,10 +349,10 @@ async fn what_holds_a_worker_up_is_told_after_a_while() {
             pod["status"] = json!({ "phase": "Pending" });
         });
     };
-    made(&world, 1);
+    set_created(&world, 1);
     world.work().await;
     assert!(running(&world)["message"].is_null(), "{}", running(&world));
-    made(&world, 60);
+    set_created(&world, 60);
     world.work().await;
     let found = running(&world);
     assert_eq!(
@@ -358,7 +360,7 @@ async fn what_holds_a_worker_up_is_told_after_a_while() {
         (&json!("FailedMount"), &json!("no such ConfigMap"))
     );
     assert!(reasons(&world).contains(&"FailedMount".to_owned()), "{:?}", reasons(&world));
-    // Whoever asks again at once, of whichever pod, asks nobody.
+    // A second lookup is served from the cache.
     let pod = world.engine.api.caches.pods.filter(|_| true).remove(0);
     let cluster = &world.engine.api;
     world.engine.pod_warnings.last(cluster, &pod).await.unwrap();
@@ -369,8 +371,8 @@ async fn what_holds_a_worker_up_is_told_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_of_somebody_else_is_not_touched() {
-    let mut world = World::new("Immediate", true);
+async fn pvc_without_the_data_volume_as_owner_is_not_changed() {
+    let mut world = TestCluster::new("Immediate", true);
     world.fake.put(
         "persistentvolumeclaims",
         json!({
@@ -386,8 +388,8 @@ async fn a_claim_of_somebody_else_is_not_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_class_gets_a_profile_and_loses_it() {
-    let mut world = World::new("Immediate", true);
+async fn storage_profile_is_created_and_deleted_with_its_class() {
+    let mut world = TestCluster::new("Immediate", true);
     world.work().await;
     let profile = world.fake.get("storageprofiles", "", "fast").unwrap();
     assert_eq!(profile["status"]["provisioner"], "csi.example");
@@ -399,7 +401,7 @@ async fn every_class_gets_a_profile_and_loses_it() {
     assert_eq!(world.fake.get("storageprofiles", "", "fast"), None);
 }
 
-/// Whoever vouches for upload servers, where the controllers look for it.
+/// Files with the CA that signs upload server certificates, in the layout that the controllers expect.
 fn authorities() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let signer = folder.path().join("certs/cdi-uploadserver-signer");
@@ -416,11 +418,11 @@ fn authorities() -> tempfile::TempDir {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_gets_a_server_that_somebody_vouches_for() {
+async fn upload_gets_a_server_with_a_signed_certificate() {
     let folder = authorities();
-    let world = World::new("Immediate", true);
+    let world = TestCluster::new("Immediate", true);
     let flag = format!("-certificates={}", folder.path().display());
-    let mut world = World::told(world.fake, &[&flag]);
+    let mut world = TestCluster::with_flags(world.fake, &[&flag]);
     let mut spec = blank();
     spec["source"] = json!({ "upload": {} });
     world.volume("disk", spec);
@@ -437,7 +439,7 @@ async fn an_upload_gets_a_server_that_somebody_vouches_for() {
             assert!(secret["data"]["tls.key"].is_string(), "{secret}");
             assert_eq!(secret["metadata"]["ownerReferences"][0]["kind"], "Pod");
         }
-        world.others(r#"{"message":"Upload Complete"}"#);
+        world.simulate_cluster(r#"{"message":"Upload Complete"}"#);
     }
     assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{phases:?}");
     assert!(phases.contains(&"UploadReady".to_owned()), "{phases:?}");
@@ -453,15 +455,15 @@ async fn an_upload_gets_a_server_that_somebody_vouches_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_imports_so_many_are_at_work_and_the_others_say_that_they_wait() {
-    let world = World::new("Immediate", true);
-    let mut world = World::told(world.fake, &["-imports-max=1"]);
+async fn imports_over_the_limit_are_reported_as_queued() {
+    let world = TestCluster::new("Immediate", true);
+    let mut world = TestCluster::with_flags(world.fake, &["-imports-max=1"]);
     for name in ["a", "b"] {
         world.volume(name, blank());
     }
     for _ in 0..3 {
         world.work().await;
-        world.others(DONE);
+        world.simulate_cluster(DONE);
         assert!(places(&world, "pods").len() <= 1, "{:?}", places(&world, "pods"));
     }
     let reasons: Vec<_> = ["a", "b"]

@@ -1,17 +1,17 @@
-//! Everybody else in the cluster: storage and whoever runs pods.
+//! The simulated rest of the cluster: storage, scheduler and kubelet.
 
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::TestCluster;
 
-impl World {
-    /// Everybody else does their part: volumes for claims, and pods that go one step on.
-    pub fn others(&self, last_words: &str) {
+impl TestCluster {
+    /// Advances the rest of the cluster by one step: binds PVCs, takes snapshots, and moves pods to their next phase.
+    pub fn simulate_cluster(&self, termination_message: &str) {
         let objects = self.fake.0.lock().unwrap().objects.clone();
         for (place, object) in &objects {
             match place.split('/').next().unwrap() {
                 "persistentvolumeclaims" => self.bind(place, object),
-                "pods" => self.run(place, object, last_words),
+                "pods" => self.run(place, object, termination_message),
                 "volumesnapshots" => self.take(place, object),
                 _ => {}
             }
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// A volume that waits for a claim of this name, and a claim that wants no other.
+    /// Binds a PVC with a `volumeName` to that volume, if the volume's claimRef names the PVC and has no UID.
     fn bind_to_named(&self, place: &str, claim: &Value) {
         let metadata = &claim["metadata"];
         let volume =
@@ -89,8 +89,8 @@ impl World {
         }
     }
 
-    /// Whether the storage makes the volume of a claim: unless a populator is to, or it is made of something, and the driver
-    /// makes nothing of anything.
+    /// Whether the storage provisions the volume of a PVC. Not if a populator fills it, or if it has a data source that
+    /// the driver cannot clone.
     fn is_provisioned(&self, claim: &Value) -> bool {
         if self.waits_for_pods && self.waits_for_its_pod(claim) {
             return false;
@@ -151,7 +151,7 @@ impl World {
             || matches!(phase, Some("Running" | "Succeeded"))
     }
 
-    fn run(&self, place: &str, pod: &Value, last_words: &str) {
+    fn run(&self, place: &str, pod: &Value, termination_message: &str) {
         let container = |state: Value, ready: bool| {
             json!([{
                 "name": pod["spec"]["containers"][0]["name"], "image": "i", "imageID": "",
@@ -171,17 +171,18 @@ impl World {
             });
             return;
         }
-        let end = |last_words: &str| {
-            let end = json!({ "exitCode": 0, "reason": "Completed", "message": last_words });
+        let end = |termination_message: &str| {
+            let end =
+                json!({ "exitCode": 0, "reason": "Completed", "message": termination_message });
             container(json!({ "terminated": end }), false)
         };
         let (phase, containers) = match pod["status"]["phase"].as_str() {
             None => ("Pending", json!([])),
-            Some("Pending") if self.is_quick => ("Succeeded", end(last_words)),
+            Some("Pending") if self.is_quick => ("Succeeded", end(termination_message)),
             Some("Pending") => ("Running", container(json!({ "running": {} }), true)),
             Some("Running") if !self.may_end(pod) => return,
             Some("Running") => {
-                ("Succeeded", end(if is_reader { "Clone Complete" } else { last_words }))
+                ("Succeeded", end(if is_reader { "Clone Complete" } else { termination_message }))
             }
             Some(_) => return,
         };

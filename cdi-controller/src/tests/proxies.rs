@@ -1,15 +1,15 @@
-//! Workers where imports go by a proxy.
+//! Workers of imports through a proxy.
 
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, blank, places, reasons};
 
 const CONFIG: &str = "cdiconfigs//config";
 const COPY: &str = "import-proxy-cm-";
 
-/// The maps with a copy of the proxy's authority that the only worker waits for.
-fn awaited(world: &World) -> Vec<String> {
+/// The ConfigMaps with a copy of the proxy's CA that the only worker waits for.
+fn awaited(world: &TestCluster) -> Vec<String> {
     let [pod] = &places(world, "pods")[..] else { panic!("{:?}", places(world, "pods")) };
     let pod = world.fake.0.lock().unwrap().objects[pod].clone();
     let volumes = pod["spec"]["volumes"].as_array().unwrap().clone();
@@ -17,9 +17,9 @@ fn awaited(world: &World) -> Vec<String> {
     maps.filter(|name| name.starts_with(COPY)).map(str::to_owned).collect()
 }
 
-/// A worker that was made for a proxy with an authority of its own.
-async fn world_with_worker() -> World {
-    let mut world = World::new("Immediate", true);
+/// A worker for a proxy with its own CA.
+async fn world_with_worker() -> TestCluster {
+    let mut world = TestCluster::new("Immediate", true);
     world.fake.change(CONFIG, |config| {
         config["spec"]["importProxy"] = json!({ "trustedCAProxy": "proxy-ca" });
     });
@@ -32,11 +32,11 @@ async fn world_with_worker() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_gets_a_copy_of_the_authority_as_soon_as_there_is_one() {
+async fn worker_gets_a_copy_of_the_proxy_ca_once_it_exists() {
     let mut world = world_with_worker().await;
     let maps = awaited(&world);
     assert_eq!(maps.len(), 1);
-    let copy = |world: &World| world.fake.get("configmaps", "vms", &maps[0]);
+    let copy = |world: &TestCluster| world.fake.get("configmaps", "vms", &maps[0]);
     assert_eq!(copy(&world), None);
     assert!(
         reasons(&world).contains(&"ErrResourceDoesntExist".to_owned()),
@@ -47,22 +47,22 @@ async fn a_worker_gets_a_copy_of_the_authority_as_soon_as_there_is_one() {
         "configmaps",
         json!({ "metadata": { "name": "proxy-ca", "namespace": "cdi" }, "data": { "ca.pem": "PEM" } }),
     );
-    look_again(&mut world).await;
+    reconcile_pending_worker(&mut world).await;
     assert_eq!(copy(&world).unwrap()["data"], json!({ "ca.pem": "PEM" }));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_does_not_wait_for_an_authority_that_is_wanted_no_more() {
+async fn worker_does_not_wait_for_a_proxy_ca_that_is_no_longer_configured() {
     let mut world = world_with_worker().await;
     assert_eq!(awaited(&world).len(), 1);
     world.fake.change(CONFIG, |config| config["spec"]["importProxy"] = Value::Null);
-    look_again(&mut world).await;
+    reconcile_pending_worker(&mut world).await;
     assert_eq!(awaited(&world), [""; 0]);
     world.until("disk", "Succeeded", DONE).await;
 }
 
-/// A worker that does not start is looked after now and then, and whenever it changes.
-async fn look_again(world: &mut World) {
+/// A worker that does not start is reconciled whenever it changes.
+async fn reconcile_pending_worker(world: &mut TestCluster) {
     world.work().await;
     for place in places(world, "pods") {
         world.fake.change(&place, |pod| pod["status"] = json!({ "phase": "Pending" }));
@@ -74,8 +74,8 @@ const SECRET: &str = "importer:s3cret";
 const URL: &str = "http://importer:s3cret@proxy.example:3128";
 const SHOWN: &str = "http://proxy.example:3128";
 
-/// What the only worker is told of the proxy for http.
-async fn proxy_of_worker(world: &mut World) -> String {
+/// The variable `http_proxy` of the only worker.
+async fn proxy_of_worker(world: &mut TestCluster) -> String {
     let mut spec = blank();
     spec["source"] = json!({ "http": { "url": "http://h/a.img" } });
     world.volume("disk", spec);
@@ -89,8 +89,8 @@ async fn proxy_of_worker(world: &mut World) -> String {
 
 /// Every user of the cluster may read the CDIConfig.
 #[tokio::test(start_paused = true)]
-async fn the_password_of_the_platforms_proxy_is_told_to_workers_alone() {
-    let mut world = World::new("Immediate", true);
+async fn platform_proxy_password_reaches_only_workers() {
+    let mut world = TestCluster::new("Immediate", true);
     world.fake.put(
         "proxies",
         json!({
@@ -108,8 +108,8 @@ async fn the_password_of_the_platforms_proxy_is_told_to_workers_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_password_in_the_cdi_object_is_not_copied_to_the_settings() {
-    let mut world = World::new("Immediate", true);
+async fn proxy_password_in_the_cdi_object_is_not_copied_to_the_cdi_config() {
+    let mut world = TestCluster::new("Immediate", true);
     world.fake.put(
         "cdis",
         json!({
@@ -128,8 +128,8 @@ async fn a_password_in_the_cdi_object_is_not_copied_to_the_settings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_writes_a_password_to_the_settings_is_warned() {
-    let mut world = World::new("Immediate", true);
+async fn proxy_password_in_the_cdi_config_causes_a_warning() {
+    let mut world = TestCluster::new("Immediate", true);
     world.fake.change(CONFIG, |config| {
         config["spec"]["importProxy"] = json!({ "HTTPProxy": URL });
     });

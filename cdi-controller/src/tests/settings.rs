@@ -1,4 +1,4 @@
-//! What the settings of the whole cluster come to, with what the cluster has besides.
+//! The status of CDIConfig, from its spec and from other objects of the cluster.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,19 +6,19 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, blank, reasons};
 use crate::engine::metrics::page;
 use crate::wake;
 
 const CONFIG: &str = "cdiconfigs//config";
 
-fn status(world: &World) -> Value {
+fn status(world: &TestCluster) -> Value {
     world.fake.get("cdiconfigs", "", "config").unwrap()["status"].clone()
 }
 
-/// Address and authority of the upload proxy.
-fn told(world: &World) -> (Value, Value) {
+/// URL and CA of the upload proxy.
+fn upload_proxy_status(world: &TestCluster) -> (Value, Value) {
     let status = status(world);
     (status["uploadProxyURL"].clone(), status["uploadProxyCA"].clone())
 }
@@ -31,7 +31,7 @@ fn certificate(host: &str) -> String {
     authority.server(&[host.to_owned()], day, now).unwrap().certificate
 }
 
-fn add_route(world: &World, service: &str, host: &str) {
+fn add_route(world: &TestCluster, service: &str, host: &str) {
     world.fake.put(
         "routes",
         json!({
@@ -42,7 +42,7 @@ fn add_route(world: &World, service: &str, host: &str) {
     );
 }
 
-fn add_ingress(world: &World, tls: Value) {
+fn add_ingress(world: &TestCluster, tls: Value) {
     let backend = json!({ "service": { "name": "cdi-uploadproxy", "port": { "number": 443 } } });
     world.fake.put(
         "ingresses",
@@ -53,7 +53,7 @@ fn add_ingress(world: &World, tls: Value) {
     );
 }
 
-fn add_root(world: &World) -> String {
+fn add_root(world: &TestCluster) -> String {
     let pem = certificate("*.route.test");
     world.fake.put(
         "configmaps",
@@ -63,35 +63,35 @@ fn add_root(world: &World) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_come_by_a_route_where_there_is_one_and_trust_whom_the_cluster_does() {
-    let mut world = World::new("Immediate", true);
+async fn upload_proxy_url_is_its_route_with_the_ca_of_the_cluster() {
+    let mut world = TestCluster::new("Immediate", true);
     let pem = add_root(&world);
     add_route(&world, "other", "other.route.test");
     world.work().await;
-    assert_eq!(told(&world), (Value::Null, Value::Null));
+    assert_eq!(upload_proxy_status(&world), (Value::Null, Value::Null));
     add_route(&world, "cdi-uploadproxy", "up.route.test");
     world.work().await;
-    let (url, ca) = told(&world);
+    let (url, ca) = upload_proxy_status(&world);
     assert_eq!(url, "up.route.test");
     assert_eq!(ca.as_str().unwrap().trim_end(), pem.trim_end());
     world.fake.0.lock().unwrap().objects.remove("routes/cdi/cdi-uploadproxy");
     world.work().await;
-    assert_eq!(told(&world), (Value::Null, Value::Null));
+    assert_eq!(upload_proxy_status(&world), (Value::Null, Value::Null));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ingress_comes_first_and_without_a_secret_nobody_says_what_it_shows() {
-    let mut world = World::new("Immediate", true);
+async fn ingress_precedes_a_route_and_without_a_secret_has_no_ca() {
+    let mut world = TestCluster::new("Immediate", true);
     add_root(&world);
     add_route(&world, "cdi-uploadproxy", "up.route.test");
     add_ingress(&world, json!([]));
     world.work().await;
-    assert_eq!(told(&world), ("in.test".into(), Value::Null));
+    assert_eq!(upload_proxy_status(&world), ("in.test".into(), Value::Null));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_is_not_there_holds_up_nothing_but_what_it_is_for() {
-    let mut world = World::new("Immediate", true);
+async fn missing_ingress_secret_delays_only_the_upload_proxy_status() {
+    let mut world = TestCluster::new("Immediate", true);
     add_ingress(&world, json!([{ "secretName": "up-tls" }]));
     world.fake.change(CONFIG, |config| {
         config["spec"]["preallocation"] = true.into();
@@ -99,26 +99,26 @@ async fn a_secret_that_is_not_there_holds_up_nothing_but_what_it_is_for() {
     });
     world.work().await;
     assert_eq!(status(&world)["preallocation"], true);
-    assert_eq!(told(&world), ("before.test".into(), Value::Null));
+    assert_eq!(upload_proxy_status(&world), ("before.test".into(), Value::Null));
     let pem = certificate("in.test");
     let bytes = ByteString(pem.clone().into_bytes());
     world.fake.put(
         "secrets",
         json!({ "metadata": { "name": "up-tls", "namespace": "cdi" }, "data": { "tls.crt": bytes } }),
     );
-    // It is tried again, later and later.
+    // It is retried with increasing delays.
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.work().await;
-    let (url, ca) = told(&world);
+    let (url, ca) = upload_proxy_status(&world);
     assert_eq!(url, "in.test");
     assert_eq!(ca.as_str().unwrap().trim_end(), pem.trim_end());
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_tls_that_nobody_speaks_is_told_once() {
-    let mut world = World::new("Immediate", true);
+async fn unsupported_tls_profile_is_reported_once() {
+    let mut world = TestCluster::new("Immediate", true);
     world.work().await;
-    let count = |world: &World| {
+    let count = |world: &TestCluster| {
         reasons(world).iter().filter(|reason| *reason == "TLSProfileNotMet").count()
     };
     assert_eq!(count(&world), 0);
@@ -140,8 +140,8 @@ async fn who_asks_for_tls_that_nobody_speaks_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn storage_that_one_node_reaches_is_good_enough_for_a_cluster_of_one_node() {
-    let mut world = World::new("Immediate", true);
+async fn read_write_once_storage_is_not_degraded_on_a_single_node() {
+    let mut world = TestCluster::new("Immediate", true);
     world.work().await;
     world.fake.change("storageprofiles//fast", |profile| {
         profile["spec"] = json!({
@@ -150,7 +150,7 @@ async fn storage_that_one_node_reaches_is_good_enough_for_a_cluster_of_one_node(
         });
     });
     world.work().await;
-    let is_degraded = |world: &World| page(&world.engine).contains("degraded=\"true\"");
+    let is_degraded = |world: &TestCluster| page(&world.engine).contains("degraded=\"true\"");
     assert!(is_degraded(&world));
     for (nodes, expected) in [("SingleReplica", false), ("HighlyAvailable", true)] {
         world.fake.put(
@@ -165,44 +165,44 @@ async fn storage_that_one_node_reaches_is_good_enough_for_a_cluster_of_one_node(
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_nobody_has_registered_our_sources_keeps_no_claim_from_being_filled() {
-    let mut world = World::new("Immediate", true);
+async fn warning_about_an_unregistered_source_kind_is_ignored() {
+    let mut world = TestCluster::new("Immediate", true);
     world.volume("disk", blank());
     while world.engine.api.caches.claims.get("vms", "disk").is_none() {
         world.work().await;
     }
     let uid =
         world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap()["metadata"]["uid"].clone();
-    let complain = |world: &World, reason: &str| {
+    let warn = |world: &TestCluster, reason: &str| {
         let event: Event = serde_json::from_value(json!({
             "metadata": { "name": reason, "namespace": "vms" }, "type": "Warning", "reason": reason,
             "involvedObject": { "kind": "PersistentVolumeClaim", "namespace": "vms", "name": "disk", "uid": uid },
-            "message": "says it", "lastTimestamp": "2026-01-01T00:00:01Z",
+            "message": "text", "lastTimestamp": "2026-01-01T00:00:01Z",
         }))
         .unwrap();
         wake::warning(&world.engine, &event);
-        world.engine.pvc_warnings.of("vms", "disk").len()
+        world.engine.pvc_warnings.for_pvc("vms", "disk").len()
     };
-    assert_eq!(complain(&world, "UnrecognizedDataSourceKind"), 0);
-    assert_eq!(complain(&world, "ProvisioningFailed"), 1);
+    assert_eq!(warn(&world, "UnrecognizedDataSourceKind"), 0);
+    assert_eq!(warn(&world, "ProvisioningFailed"), 1);
     world.until("disk", "Succeeded", DONE).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_wait_for_their_pods_where_nobody_has_said_otherwise() {
-    let mut world = World::new("Immediate", true);
+async fn new_cdi_config_honors_wait_for_first_consumer() {
+    let mut world = TestCluster::new("Immediate", true);
     world.fake.delete(CONFIG);
     world.work().await;
     let config = || world.fake.0.lock().unwrap().objects[CONFIG].clone();
     assert_eq!(config()["spec"], json!({ "featureGates": ["HonorWaitForFirstConsumer"] }));
-    // Whoever takes it away has said so.
+    // A removed feature gate is not added again.
     world.fake.change(CONFIG, |config| config["spec"] = json!({}));
     world.work().await;
     assert_eq!(world.fake.0.lock().unwrap().objects[CONFIG]["spec"], json!({}));
 }
 
-/// What the platform is configured with.
-fn set_proxy(world: &World, authority: &str) {
+/// The proxy configuration of the platform.
+fn set_proxy(world: &TestCluster, authority: &str) {
     world.fake.put(
         "proxies",
         json!({
@@ -213,21 +213,21 @@ fn set_proxy(world: &World, authority: &str) {
     );
 }
 
-fn set_map(world: &World, namespace: &str, name: &str, key: &str, text: &str) {
+fn set_map(world: &TestCluster, namespace: &str, name: &str, key: &str, text: &str) {
     let metadata = json!({ "name": name, "namespace": namespace });
     world.fake.put("configmaps", json!({ "metadata": metadata, "data": { key: text } }));
 }
 
-/// The name of the copy of the platform's authority: always the same.
+/// The name of the copy of the platform's CA: always the same.
 const COPY: &str = "cdi-platform-proxy-ca";
 
-fn copied(world: &World, name: &str) -> Value {
+fn copied(world: &TestCluster, name: &str) -> Value {
     world.fake.get("configmaps", "cdi", name).unwrap_or_default()["data"]["ca.crt"].clone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn imports_go_through_the_proxies_of_the_platform_unless_others_are_set() {
-    let mut world = World::new("Immediate", true);
+async fn imports_use_the_platform_proxies_unless_others_are_set() {
+    let mut world = TestCluster::new("Immediate", true);
     world.work().await;
     let none = json!({ "HTTPProxy": "", "HTTPSProxy": "", "noProxy": "", "trustedCAProxy": "" });
     assert_eq!(status(&world)["importProxy"], none);
@@ -241,13 +241,13 @@ async fn imports_go_through_the_proxies_of_the_platform_unless_others_are_set() 
     assert_eq!(status(&world)["importProxy"], of_platform);
     assert_eq!(copied(&world, COPY), "first");
 
-    // It is changed there, which nobody tells.
+    // The source changes, and no watch reports it.
     set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "second");
     tokio::time::sleep(Duration::from_secs(301)).await;
     world.work().await;
     assert_eq!(copied(&world, COPY), "second");
 
-    // Another one: the same copy holds it.
+    // Another source uses the same copy.
     set_map(&world, "openshift-config", "new-ca", "ca-bundle.crt", "third");
     set_proxy(&world, "new-ca");
     world.work().await;
@@ -257,7 +257,7 @@ async fn imports_go_through_the_proxies_of_the_platform_unless_others_are_set() 
     let source = &copy["metadata"]["annotations"]["cdi.kubevirt.io/copyOf"];
     assert_eq!(source, "openshift-config/new-ca");
 
-    // Somebody sets others.
+    // An administrator sets others.
     let own = json!({ "HTTPProxy": "http://own", "trustedCAProxy": "own-ca" });
     set_map(&world, "cdi", "own-ca", "ca.crt", "own");
     world.fake.change(CONFIG, |config| config["spec"]["importProxy"] = own);
@@ -266,7 +266,7 @@ async fn imports_go_through_the_proxies_of_the_platform_unless_others_are_set() 
     assert_eq!(status(&world)["importProxy"]["trustedCAProxy"], "own-ca");
     assert_eq!((copied(&world, COPY), copied(&world, "own-ca")), (Value::Null, "own".into()));
 
-    // And takes that back: what was not ours is not taken away.
+    // And removes them: the administrator's ConfigMap is kept.
     world.fake.change(CONFIG, |config| config["spec"]["importProxy"] = Value::Null);
     world.work().await;
     assert_eq!(status(&world)["importProxy"], of_platform);
@@ -274,8 +274,8 @@ async fn imports_go_through_the_proxies_of_the_platform_unless_others_are_set() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_all_config_maps_of_the_installation_one_name_is_changed_or_deleted() {
-    let mut world = World::new("Immediate", true);
+async fn only_the_platform_ca_config_map_is_changed_or_deleted() {
+    let mut world = TestCluster::new("Immediate", true);
     world.work().await;
     // As an earlier version left it: the copy had the name of its source.
     set_map(&world, "cdi", "user-ca", "ca.crt", "first");
@@ -309,33 +309,37 @@ async fn of_all_config_maps_of_the_installation_one_name_is_changed_or_deleted()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_authority_that_cannot_be_copied_is_told_of_on_the_proxy() {
-    let mut world = World::new("Immediate", true);
+async fn platform_ca_that_cannot_be_copied_is_reported_on_the_proxy() {
+    let mut world = TestCluster::new("Immediate", true);
     set_proxy(&world, "user-ca");
     world.work().await;
     assert_eq!(status(&world)["importProxy"]["HTTPProxy"], "http://p:3128");
     assert_eq!(status(&world)["importProxy"]["trustedCAProxy"], "");
-    let told = |world: &World| {
+    let proxy_events = |world: &TestCluster| {
         let events = &world.fake.0.lock().unwrap().events;
         let of_proxy = events.iter().filter(|event| event["involvedObject"]["kind"] == "Proxy");
-        let words = of_proxy.map(|event| event["message"].as_str().unwrap().to_owned());
-        words.collect::<Vec<_>>()
+        let messages = of_proxy.map(|event| event["message"].as_str().unwrap().to_owned());
+        messages.collect::<Vec<_>>()
     };
-    assert_eq!(told(&world).len(), 1);
-    assert!(told(&world)[0].contains("openshift-config/user-ca"), "{:?}", told(&world));
-    // Somebody's own ConfigMap is in the way, and stays as it is.
+    assert_eq!(proxy_events(&world).len(), 1);
+    assert!(
+        proxy_events(&world)[0].contains("openshift-config/user-ca"),
+        "{:?}",
+        proxy_events(&world)
+    );
+    // A ConfigMap of the administrator has the name of the copy, and is not changed.
     set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "theirs");
     set_map(&world, "cdi", COPY, "ca.crt", "own");
     tokio::time::sleep(Duration::from_secs(301)).await;
     world.work().await;
     assert_eq!(copied(&world, COPY), "own");
     assert_eq!(status(&world)["importProxy"]["trustedCAProxy"], "");
-    assert!(told(&world)[1].contains("another ConfigMap"), "{:?}", told(&world));
+    assert!(proxy_events(&world)[1].contains("another ConfigMap"), "{:?}", proxy_events(&world));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_authority_that_may_not_be_read_keeps_no_other_setting_from_being_in_force() {
-    let mut world = World::new("Immediate", true);
+async fn unreadable_platform_ca_does_not_block_other_settings() {
+    let mut world = TestCluster::new("Immediate", true);
     set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "first");
     set_proxy(&world, "user-ca");
     world.work().await;
@@ -346,7 +350,7 @@ async fn an_authority_that_may_not_be_read_keeps_no_other_setting_from_being_in_
     });
     world.work().await;
     assert_eq!(status(&world)["filesystemOverhead"]["global"], "0.1");
-    assert_eq!(status(&world)["importProxy"], before, "as it was told last");
+    assert_eq!(status(&world)["importProxy"], before, "the last known value");
     world.fake.0.lock().unwrap().forbids = None;
     set_map(&world, "openshift-config", "user-ca", "ca-bundle.crt", "second");
     tokio::time::sleep(Duration::from_secs(121)).await;
@@ -355,8 +359,8 @@ async fn an_authority_that_may_not_be_read_keeps_no_other_setting_from_being_in_
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_looks_at_an_authority_again_and_again_that_is_not_in_force() {
-    let mut world = World::new("Immediate", true);
+async fn unused_platform_ca_is_not_polled() {
+    let mut world = TestCluster::new("Immediate", true);
     set_proxy(&world, "user-ca");
     world.fake.change(CONFIG, |config| {
         config["spec"]["importProxy"] = json!({ "HTTPProxy": "http://own" });
@@ -369,8 +373,8 @@ async fn nobody_looks_at_an_authority_again_and_again_that_is_not_in_force() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cdi_object_whose_settings_are_ignored_has_one_event_about_it() {
-    let mut world = World::new("Immediate", true);
+async fn ignored_setting_of_the_cdi_object_is_reported_once() {
+    let mut world = TestCluster::new("Immediate", true);
     world.work().await;
     world.fake.change(CONFIG, |config| config["spec"]["logVerbosity"] = 3.into());
     world.fake.put(

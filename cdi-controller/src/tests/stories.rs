@@ -1,6 +1,6 @@
-//! What a person sees of a DataVolume from its beginning to its end, kept as files: the diff is the review.
+//! What a user sees of a DataVolume from creation to completion, compared with reviewed files.
 //!
-//! `CDI_BLESS=1 cargo test -p cdi-controller --lib stories` writes them anew.
+//! `CDI_BLESS=1 cargo test -p cdi-controller --lib stories` rewrites them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,28 +8,28 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, blank, places};
 
-/// A DataVolume that is watched: its status, the annotations of its claim, the workers there are, and what is told.
+/// Records a DataVolume: its status, the annotations of its PVC, its workers, and the events.
 struct Story {
-    world: World,
+    world: TestCluster,
     text: String,
     status: Vec<String>,
     annotations: BTreeMap<String, String>,
     pods: Vec<String>,
     events: usize,
-    /// Objects that are written down in full, by what is in their place.
+    /// Objects that are recorded in full, by a part of their path.
     in_full: Vec<&'static str>,
     seen: BTreeSet<String>,
 }
 
 impl Story {
-    fn of(binding: &str, has_driver: bool, spec: Value) -> Self {
-        Self::told_to(World::new(binding, has_driver), spec)
+    fn start(binding: &str, has_driver: bool, spec: Value) -> Self {
+        Self::start_in(TestCluster::new(binding, has_driver), spec)
     }
 
-    fn told_to(world: World, spec: Value) -> Self {
+    fn start_in(world: TestCluster, spec: Value) -> Self {
         world.volume("disk", spec);
         Self {
             world,
@@ -43,7 +43,7 @@ impl Story {
         }
     }
 
-    /// The controllers work, and what has changed is written down.
+    /// Runs the controllers, and records what has changed.
     async fn work(&mut self) {
         self.world.work().await;
         let status = lines_of(&self.world.status("disk"));
@@ -78,8 +78,8 @@ impl Story {
             let text = |key: &str| event[key].as_str().unwrap_or_default();
             let about = event["involvedObject"]["kind"].as_str().unwrap_or_default();
             let name = event["involvedObject"]["name"].as_str().unwrap_or_default();
-            let told = format!("{about} {name}: {}: {}", text("reason"), text("message"));
-            let _ = writeln!(self.text, "event {} {}", text("type"), nameless(&told));
+            let described = format!("{about} {name}: {}: {}", text("reason"), text("message"));
+            let _ = writeln!(self.text, "event {} {}", text("type"), nameless(&described));
         }
         self.events = events.len();
     }
@@ -133,13 +133,13 @@ impl Story {
             if !self.pods.is_empty() {
                 return;
             }
-            self.world.others(DONE);
+            self.world.simulate_cluster(DONE);
         }
         panic!("there is no worker: {}", self.text);
     }
 
-    /// What befalls the worker.
-    async fn befalls(&mut self, what: &str, status: Value) {
+    /// Sets the worker's status under a heading.
+    async fn set_worker_status(&mut self, what: &str, status: Value) {
         self.then(what);
         let place = self.pods.first().cloned().unwrap_or_else(|| panic!("no pod: {}", self.text));
         self.world.fake.change(&place, |pod| {
@@ -150,37 +150,37 @@ impl Story {
     }
 
     /// Until this phase, and nothing more happens.
-    async fn until(&mut self, phase: &str, last_words: &str) {
+    async fn until(&mut self, phase: &str, termination_message: &str) {
         for _ in 0..40 {
             self.work().await;
             let before = self.text.len();
-            self.world.others(last_words);
+            self.world.simulate_cluster(termination_message);
             self.work().await;
             if self.world.status("disk")["phase"] == phase && self.text.len() == before {
                 return;
             }
         }
-        panic!("it never got {phase}: {}", self.text);
+        panic!("it never reached {phase}: {}", self.text);
     }
 
-    /// Compares it with the one that was reviewed.
+    /// Compares the record with the reviewed file.
     #[track_caller]
-    fn is(self, name: &str) {
+    fn assert_reviewed(self, name: &str) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/stories");
         let path = folder.join(format!("{name}.txt"));
-        let told = self.text.trim_start().to_owned();
+        let recorded = self.text.trim_start().to_owned();
         if std::env::var_os("CDI_BLESS").is_some_and(|value| value == "1") {
             std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(&path, &told).unwrap();
+            std::fs::write(&path, &recorded).unwrap();
         }
         let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
         let hint =
             "run `CDI_BLESS=1 cargo test -p cdi-controller --lib stories` and look at the diff";
-        assert_eq!(told, reviewed, "{hint}");
+        assert_eq!(recorded, reviewed, "{hint}");
     }
 }
 
-/// Without moments.
+/// The status without timestamps.
 fn lines_of(status: &Value) -> Vec<String> {
     if status.is_null() {
         return Vec::new();
@@ -195,14 +195,14 @@ fn lines_of(status: &Value) -> Vec<String> {
     )];
     for condition in status["conditions"].as_array().into_iter().flatten() {
         let text = |key: &str| condition[key].as_str().unwrap_or_default();
-        let said = [text("reason"), text("message")].join(": ");
-        let said = said.trim_matches([':', ' ']);
-        lines.push(format!("{} {} {said}", text("type"), text("status")).trim_end().to_owned());
+        let cause = [text("reason"), text("message")].join(": ");
+        let cause = cause.trim_matches([':', ' ']);
+        lines.push(format!("{} {} {cause}", text("type"), text("status")).trim_end().to_owned());
     }
     lines
 }
 
-/// Those of ours.
+/// The annotations with CDI's prefix.
 fn annotations_of(claim: &Value) -> BTreeMap<String, String> {
     let all = claim["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
     all.into_iter()
@@ -213,7 +213,7 @@ fn annotations_of(claim: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// UIDs are numbers here, and other ones whenever a write comes or goes.
+/// Replaces UIDs. In the fake they are numbers that change with the number of writes.
 fn nameless(text: &str) -> String {
     let mut pieces = text.split("uid-");
     let mut plain = pieces.next().unwrap_or_default().to_owned();
@@ -246,36 +246,36 @@ fn ended(code: i32, reason: &str, message: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blank_disk() {
-    let mut story = Story::of("Immediate", true, blank());
+async fn reviewed_blank_disk() {
+    let mut story = Story::start("Immediate", true, blank());
     story.until("Succeeded", DONE).await;
-    story.is("blank");
+    story.assert_reviewed("blank");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_import_without_a_populator() {
-    let mut story = Story::of("Immediate", false, from_the_web());
+async fn reviewed_import_without_a_populator() {
+    let mut story = Story::start("Immediate", false, from_the_web());
     story.until("Succeeded", DONE).await;
-    story.is("legacy");
+    story.assert_reviewed("legacy");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_waits_for_its_first_pod() {
-    let mut story = Story::of("WaitForFirstConsumer", true, from_the_web());
+async fn reviewed_import_that_waits_for_its_first_consumer() {
+    let mut story = Story::start("WaitForFirstConsumer", true, from_the_web());
     story.until("PendingPopulation", DONE).await;
     story.then("a pod uses the claim, and the scheduler has found a node for it");
     story.world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
         claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "node-1".into();
     });
     story.until("Succeeded", DONE).await;
-    story.is("waits");
+    story.assert_reviewed("waits");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_has_no_such_image_until_it_has() {
-    let mut story = Story::of("Immediate", true, from_the_web());
+async fn reviewed_import_that_is_retried_after_404() {
+    let mut story = Story::start("Immediate", true, from_the_web());
     story.until_worker().await;
-    story.world.others(DONE);
+    story.world.simulate_cluster(DONE);
     story.work().await;
     let words = "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found";
     let failed = ended(1, "Error", words);
@@ -283,135 +283,135 @@ async fn a_server_that_has_no_such_image_until_it_has() {
         json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 10s" } });
     let once =
         json!({ "phase": "Running", "containerStatuses": container(failed.clone(), json!({}), 0) });
-    story.befalls("the server says 404", once).await;
+    story.set_worker_status("the server responds with 404", once).await;
     let again = container(back_off, failed, 1);
     let again = json!({ "phase": "Running", "containerStatuses": again });
-    story.befalls("and once more", again).await;
+    story.set_worker_status("and once more", again).await;
     story.then("the image is there");
     let pod = story.pods[0].clone();
     story.world.fake.change(&pod, |pod| pod["status"] = json!({ "phase": "Pending" }));
     story.until("Succeeded", DONE).await;
-    story.is("not-found");
+    story.assert_reviewed("not-found");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_runs_out_of_memory_has_a_successor() {
-    let mut story = Story::of("Immediate", true, from_the_web());
+async fn reviewed_import_whose_worker_is_replaced_when_out_of_memory() {
+    let mut story = Story::start("Immediate", true, from_the_web());
     story.until_worker().await;
     let killed = container(ended(137, "OOMKilled", ""), json!({}), 0);
     let killed = json!({ "phase": "Running", "containerStatuses": killed });
-    story.befalls("the kernel ends it", killed).await;
+    story.set_worker_status("the kernel ends it", killed).await;
     story.then("everything else is as it should be");
     story.until("Succeeded", DONE).await;
-    story.is("out-of-memory");
+    story.assert_reviewed("out-of-memory");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_no_node_takes() {
-    let mut story = Story::of("Immediate", true, from_the_web());
+async fn reviewed_import_whose_worker_is_unschedulable() {
+    let mut story = Story::start("Immediate", true, from_the_web());
     story.until_worker().await;
     let words = "0/1 nodes are available: 1 Insufficient memory.";
     let stuck = json!({ "phase": "Pending", "conditions": [{
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words,
     }] });
-    story.befalls("there is no room for it", stuck).await;
+    story.set_worker_status("no node has capacity for it", stuck).await;
     story.then("a node has come");
     let pod = story.pods[0].clone();
     story.world.fake.change(&pod, |pod| pod["status"] = json!({ "phase": "Pending" }));
     story.until("Succeeded", DONE).await;
-    story.is("unschedulable");
+    story.assert_reviewed("unschedulable");
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_image_than_the_checksum_says() {
+async fn reviewed_import_with_a_wrong_checksum() {
     let mut spec = from_the_web();
     spec["source"]["http"]["checksum"] = "md5:d41d8cd98f00b204e9800998ecf8427e".into();
-    let mut story = Story::of("Immediate", true, spec);
+    let mut story = Story::start("Immediate", true, spec);
     let words =
         r#"{"message":"Unable to process data: checksum mismatch: expected a, calculated b"}"#;
     story.until("Failed", words).await;
-    story.is("checksum");
+    story.assert_reviewed("checksum");
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_says_what_the_storage_can_until_somebody_does() {
+async fn reviewed_import_that_waits_for_claim_properties() {
     let mut spec = from_the_web();
     let mut storage = spec.as_object_mut().unwrap().remove("pvc").unwrap();
     for key in ["accessModes", "volumeMode"] {
         storage.as_object_mut().unwrap().remove(key);
     }
     spec["storage"] = storage;
-    let mut story = Story::of("Immediate", true, spec);
+    let mut story = Story::start("Immediate", true, spec);
     story.work().await;
-    story.then("an administrator says it");
+    story.then("an administrator sets the claim properties");
     story.world.fake.change("storageprofiles//fast", |profile| {
         profile["spec"]["claimPropertySets"] =
             json!([{ "accessModes": ["ReadWriteOnce"], "volumeMode": "Block" }]);
     });
     story.until("Succeeded", DONE).await;
-    story.is("no-profile");
+    story.assert_reviewed("no-profile");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_needs_scratch_space() {
-    let mut story = Story::of("Immediate", true, from_the_web());
+async fn reviewed_import_with_scratch_space() {
+    let mut story = Story::start("Immediate", true, from_the_web());
     story.in_full = vec!["-scratch"];
     story.until_worker().await;
     let words = r#"{"scratchSpaceRequired":true,"message":"Import Complete"}"#;
     let asks = container(ended(0, "Completed", words), json!({}), 0);
     let asks = json!({ "phase": "Succeeded", "containerStatuses": asks });
-    story.befalls("the worker asks for it", asks).await;
+    story.set_worker_status("the worker asks for it", asks).await;
     story.then("its successor has it");
     story.until("Succeeded", DONE).await;
-    story.is("scratch");
+    story.assert_reviewed("scratch");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_needs_scratch_space_where_there_is_no_class() {
+async fn reviewed_import_with_scratch_space_without_a_class() {
     let mut spec = from_the_web();
     spec["pvc"].as_object_mut().unwrap().remove("storageClassName");
-    let mut story = Story::of("Immediate", false, spec);
+    let mut story = Story::start("Immediate", false, spec);
     story.world.fake.delete("storageclasses//fast");
     story.until_worker().await;
     let words = r#"{"scratchSpaceRequired":true,"message":"Import Complete"}"#;
     let asks = container(ended(0, "Completed", words), json!({}), 0);
     let asks = json!({ "phase": "Succeeded", "containerStatuses": asks });
-    story.befalls("the worker asks for it", asks).await;
+    story.set_worker_status("the worker asks for it", asks).await;
     let words = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.";
     let stuck = json!({ "phase": "Pending", "conditions": [{
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words,
     }] });
-    story.befalls("nobody has a volume for it", stuck).await;
-    story.then("somebody has one");
+    story.set_worker_status("there is no volume for it", stuck).await;
+    story.then("a volume is available");
     let pod = story.pods[0].clone();
     story.world.fake.change(&pod, |pod| pod["status"] = json!({ "phase": "Pending" }));
     story.until("Succeeded", DONE).await;
-    story.is("no-class-for-scratch");
+    story.assert_reviewed("no-class-for-scratch");
 }
 
 #[tokio::test(start_paused = true)]
-async fn scratch_space_that_is_too_small() {
-    let mut story = Story::of("Immediate", true, from_the_web());
+async fn reviewed_import_with_too_small_scratch_space() {
+    let mut story = Story::start("Immediate", true, from_the_web());
     story.until_worker().await;
-    story.world.others(DONE);
+    story.world.simulate_cluster(DONE);
     story.work().await;
-    let words = "Unable to process data: Unable to transfer source data to scratch space: there is not enough room in \
-                 scratch space at /scratch.";
+    let words = "Unable to process data: Unable to transfer source data to scratch space: there is not enough free \
+                 space in scratch space at /scratch.";
     let full = container(ended(1, "Error", words), json!({}), 0);
     let full = json!({ "phase": "Running", "containerStatuses": full });
-    story.befalls("the image does not fit", full).await;
-    story.is("scratch-too-small");
+    story.set_worker_status("the image does not fit", full).await;
+    story.assert_reviewed("scratch-too-small");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_with_its_server_and_its_service() {
+async fn reviewed_upload() {
     let folder = super::authorities();
     let flag = format!("-certificates={}", folder.path().display());
-    let world = World::told(World::new("Immediate", true).fake, &[&flag]);
+    let world = TestCluster::with_flags(TestCluster::new("Immediate", true).fake, &[&flag]);
     let mut spec = blank();
     spec["source"] = json!({ "upload": {} });
-    let mut story = Story::told_to(world, spec);
+    let mut story = Story::start_in(world, spec);
     story.in_full = vec!["pods/", "services/"];
     story.until("Succeeded", r#"{"message":"Upload Complete"}"#).await;
-    story.is("upload");
+    story.assert_reviewed("upload");
 }

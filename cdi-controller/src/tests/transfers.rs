@@ -1,15 +1,15 @@
-//! Claims and DataVolumes that are moved, with a storage behind them that deletes every volume it may.
+//! Transfers of PVCs and DataVolumes, on storage that deletes every released volume whose policy allows it.
 
 use serde_json::{Value, json};
 
 use super::fake::Fake;
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, blank, places};
 
 const TRANSFER: &str = "objecttransfers//move";
 const CLAIM: &str = "persistentvolumeclaims/vms/disk";
 
-/// A volume of which the storage would be glad to be rid, and its claim.
+/// A PVC and its volume with the reclaim policy Delete.
 fn claim_with_volume(fake: &Fake) {
     fake.put(
         "persistentvolumes",
@@ -49,7 +49,7 @@ fn transfer(fake: &Fake, kind: &str, target: Value) {
     );
 }
 
-/// A volume whose claim is gone goes too, unless it is to be retained.
+/// Deletes released volumes, unless their policy is Retain.
 fn reclaim(fake: &Fake) {
     let objects = fake.0.lock().unwrap().objects.clone();
     let uids: Vec<_> = objects.values().map(|object| object["metadata"]["uid"].clone()).collect();
@@ -64,30 +64,30 @@ fn reclaim(fake: &Fake) {
     }
 }
 
-async fn turn(world: &mut World) {
+async fn run_round(world: &mut TestCluster) {
     world.work().await;
     reclaim(&world.fake);
-    world.others(DONE);
+    world.simulate_cluster(DONE);
     reclaim(&world.fake);
 }
 
-fn phase(world: &World) -> String {
+fn phase(world: &TestCluster) -> String {
     let transfer = world.fake.get("objecttransfers", "", "move").unwrap_or_default();
     transfer["status"]["phase"].as_str().unwrap_or_default().to_owned()
 }
 
-async fn until_over(world: &mut World) {
+async fn run_until_complete(world: &mut TestCluster) {
     for _ in 0..20 {
-        turn(world).await;
+        run_round(world).await;
         if phase(world) == "Complete" {
-            return turn(world).await;
+            return run_round(world).await;
         }
     }
-    panic!("it is never over: {:?}", world.fake.get("objecttransfers", "", "move"));
+    panic!("it never completes: {:?}", world.fake.get("objecttransfers", "", "move"));
 }
 
-/// The claim is in its new place with the volume, which the storage may delete again, and nothing is left in the old one.
-fn check_moved(world: &World, namespace: &str, name: &str, volume: &str, case: &str) {
+/// The PVC is at the target, bound to its volume with the policy Delete, and no other PVC is left.
+fn check_moved(world: &TestCluster, namespace: &str, name: &str, volume: &str, case: &str) {
     let claims = places(world, "persistentvolumeclaims");
     assert_eq!(claims, [format!("persistentvolumeclaims/{namespace}/{name}")], "{case}");
     let claim = world.fake.get("persistentvolumeclaims", namespace, name).unwrap();
@@ -101,7 +101,7 @@ fn check_moved(world: &World, namespace: &str, name: &str, volume: &str, case: &
     assert_eq!(places(world, "persistentvolumes").len(), 1, "{case}");
 }
 
-fn check_tidy(world: &World, case: &str) {
+fn check_complete(world: &TestCluster, case: &str) {
     let transfer = world.fake.get("objecttransfers", "", "move").unwrap();
     assert_eq!(transfer["status"]["phase"], "Complete", "{case}");
     let held = transfer["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
@@ -109,61 +109,61 @@ fn check_tidy(world: &World, case: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_goes_to_another_namespace_or_name_with_its_volume() {
+async fn pvc_is_transferred_with_its_volume() {
     for (target, namespace, name) in [
         (json!({ "namespace": "other" }), "other", "disk"),
         (json!({ "name": "renamed" }), "vms", "renamed"),
         (json!({ "namespace": "other", "name": "renamed" }), "other", "renamed"),
     ] {
-        let mut world = World::new("Immediate", true);
+        let mut world = TestCluster::new("Immediate", true);
         claim_with_volume(&world.fake);
         transfer(&world.fake, "PersistentVolumeClaim", target.clone());
-        until_over(&mut world).await;
+        run_until_complete(&mut world).await;
         check_moved(&world, namespace, name, "pv-disk", &target.to_string());
-        check_tidy(&world, &target.to_string());
+        check_complete(&world, &target.to_string());
         let claim = world.fake.get("persistentvolumeclaims", namespace, name).unwrap();
         assert_eq!(claim["metadata"]["labels"]["mine"], "yes");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_request_of_a_transfer_fails_the_volume_arrives() {
+async fn pvc_transfer_completes_whichever_request_fails() {
     let requests = {
-        let mut world = World::new("Immediate", true);
+        let mut world = TestCluster::new("Immediate", true);
         claim_with_volume(&world.fake);
         transfer(&world.fake, "PersistentVolumeClaim", json!({ "namespace": "other" }));
-        until_over(&mut world).await;
+        run_until_complete(&mut world).await;
         world.fake.0.lock().unwrap().requests
     };
     assert!(requests > 20, "{requests}");
     for number in 1..=requests {
         for is_lost in [false, true] {
-            let world = World::new("Immediate", true);
+            let world = TestCluster::new("Immediate", true);
             claim_with_volume(&world.fake);
             {
                 let mut state = world.fake.0.lock().unwrap();
                 if is_lost {
-                    state.loses_answer = Some(number)
+                    state.loses_response = Some(number)
                 } else {
                     state.refuses = Some(number)
                 }
             }
             transfer(&world.fake, "PersistentVolumeClaim", json!({ "namespace": "other" }));
-            let mut world = World::over(world.fake);
-            until_over(&mut world).await;
+            let mut world = TestCluster::started_on(world.fake);
+            run_until_complete(&mut world).await;
             // A new process finds what the last one could not finish.
-            let mut world = World::over(world.fake);
-            turn(&mut world).await;
+            let mut world = TestCluster::started_on(world.fake);
+            run_round(&mut world).await;
             let case = format!("{number} {is_lost}");
             check_moved(&world, "other", "disk", "pv-disk", &case);
-            check_tidy(&world, &case);
+            check_complete(&world, &case);
         }
     }
 }
 
-/// A DataVolume that is done, on a volume of which the storage would be glad to be rid.
-async fn finished_data_volume() -> World {
-    let mut world = World::new("Immediate", true);
+/// A finished DataVolume on a volume with the reclaim policy Delete.
+async fn finished_data_volume() -> TestCluster {
+    let mut world = TestCluster::new("Immediate", true);
     world.volume("disk", blank());
     world.until("disk", "Succeeded", DONE).await;
     let volume = places(&world, "persistentvolumes").remove(0);
@@ -173,11 +173,11 @@ async fn finished_data_volume() -> World {
     world
 }
 
-fn volume_name(world: &World) -> String {
+fn volume_name(world: &TestCluster) -> String {
     places(world, "persistentvolumes")[0].rsplit('/').next().unwrap().to_owned()
 }
 
-fn check_data_volume(world: &World, volume: &str, case: &str) {
+fn check_data_volume(world: &TestCluster, volume: &str, case: &str) {
     check_moved(world, "other", "disk", volume, case);
     assert_eq!(places(world, "datavolumes"), ["datavolumes/other/disk"], "{case}");
     let moved = world.fake.get("datavolumes", "other", "disk").unwrap();
@@ -188,61 +188,61 @@ fn check_data_volume(world: &World, volume: &str, case: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_data_volume_goes_with_its_claim_and_is_not_filled_again() {
+async fn data_volume_is_transferred_with_its_pvc_and_not_filled_again() {
     let mut world = finished_data_volume().await;
     let volume = volume_name(&world);
     transfer(&world.fake, "DataVolume", json!({ "namespace": "other" }));
-    until_over(&mut world).await;
+    run_until_complete(&mut world).await;
     check_data_volume(&world, &volume, "");
-    check_tidy(&world, "");
+    check_complete(&world, "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_request_of_a_data_volumes_transfer_fails_it_arrives() {
+async fn data_volume_transfer_completes_whichever_request_fails() {
     let begin = finished_data_volume().await.fake;
     transfer(&begin, "DataVolume", json!({ "namespace": "other" }));
     begin.0.lock().unwrap().requests = 0;
     let requests = {
-        let mut world = World::over(begin.copied());
-        until_over(&mut world).await;
+        let mut world = TestCluster::started_on(begin.copied());
+        run_until_complete(&mut world).await;
         world.fake.0.lock().unwrap().requests
     };
     for number in 1..=requests {
         for is_lost in [false, true] {
-            let mut world = World::over(begin.copied());
+            let mut world = TestCluster::started_on(begin.copied());
             let volume = volume_name(&world);
             {
                 let mut state = world.fake.0.lock().unwrap();
                 if is_lost {
-                    state.loses_answer = Some(number)
+                    state.loses_response = Some(number)
                 } else {
                     state.refuses = Some(number)
                 }
             }
-            until_over(&mut world).await;
-            let mut world = World::over(world.fake);
-            turn(&mut world).await;
+            run_until_complete(&mut world).await;
+            let mut world = TestCluster::started_on(world.fake);
+            run_round(&mut world).await;
             check_data_volume(&world, &volume, &format!("{number} {is_lost}"));
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transfer_that_is_deleted_ends_on_one_side_or_the_other() {
+async fn deleted_transfer_leaves_the_pvc_in_exactly_one_namespace() {
     for turns in 0..4 {
         for work in [1, 3, 5, 8] {
-            let mut world = World::new("Immediate", true);
+            let mut world = TestCluster::new("Immediate", true);
             claim_with_volume(&world.fake);
             transfer(&world.fake, "PersistentVolumeClaim", json!({ "namespace": "other" }));
-            // The controller is killed in the middle of a look, too.
+            // The controller is also killed during a reconciliation.
             world.fake.0.lock().unwrap().refuses = Some(work);
             for _ in 0..turns {
-                turn(&mut world).await;
+                run_round(&mut world).await;
             }
             world.fake.delete(TRANSFER);
-            let mut world = World::over(world.fake);
+            let mut world = TestCluster::started_on(world.fake);
             for _ in 0..6 {
-                turn(&mut world).await;
+                run_round(&mut world).await;
             }
             let case = format!("after {turns} turns and {work} requests");
             assert_eq!(places(&world, "objecttransfers"), [""; 0], "{case}");
@@ -255,17 +255,17 @@ async fn a_transfer_that_is_deleted_ends_on_one_side_or_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_cannot_be_made_leaves_all_as_it_was() {
-    let mut world = World::new("Immediate", true);
+async fn transfer_to_an_existing_target_changes_nothing() {
+    let mut world = TestCluster::new("Immediate", true);
     claim_with_volume(&world.fake);
-    // Made after the webhook was asked.
+    // Created after the webhook has admitted the transfer.
     world.fake.put(
         "persistentvolumeclaims",
         json!({ "metadata": { "name": "disk", "namespace": "other" }, "spec": {} }),
     );
     transfer(&world.fake, "PersistentVolumeClaim", json!({ "namespace": "other" }));
     for _ in 0..4 {
-        turn(&mut world).await;
+        run_round(&mut world).await;
     }
     assert_eq!(phase(&world), "Pending");
     let transfer = world.fake.get("objecttransfers", "", "move").unwrap();
@@ -277,11 +277,11 @@ async fn a_target_that_cannot_be_made_leaves_all_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transfer_that_can_never_end_can_be_deleted() {
+async fn transfer_that_cannot_complete_can_be_deleted() {
     for (case, kind) in [("volume", ""), ("missing", ""), ("ending", ""), ("missing", "DataVolume")]
     {
         let mut world = match kind {
-            "" => World::new("Immediate", true),
+            "" => TestCluster::new("Immediate", true),
             _ => finished_data_volume().await,
         };
         if kind.is_empty() {
@@ -289,11 +289,11 @@ async fn a_transfer_that_can_never_end_can_be_deleted() {
         }
         let kind = if kind.is_empty() { "PersistentVolumeClaim" } else { kind };
         transfer(&world.fake, kind, json!({ "namespace": "other" }));
-        // What is tried beforehand succeeds, as the namespace is there then.
+        // The dry-run create succeeds, as the namespace exists then.
         let code = if case == "ending" { 403 } else { 404 };
         world.fake.0.lock().unwrap().closed.insert("other".into(), code);
         for _ in 0..6 {
-            turn(&mut world).await;
+            run_round(&mut world).await;
         }
         let case = format!("{kind}: {case}");
         assert!(["Running", "Error"].contains(&phase(&world).as_str()), "{case}");
@@ -303,7 +303,7 @@ async fn a_transfer_that_can_never_end_can_be_deleted() {
         }
         world.fake.delete(TRANSFER);
         for _ in 0..8 {
-            turn(&mut world).await;
+            run_round(&mut world).await;
             world.fake.collect_garbage();
         }
         assert_eq!(places(&world, "objecttransfers"), [""; 0], "{case}");
@@ -314,9 +314,9 @@ async fn a_transfer_that_can_never_end_can_be_deleted() {
     }
 }
 
-/// A DataVolume that was cloned by an administrator, moved to a tenant, who deletes the claim and takes off that it is full.
+/// An administrator's clone is transferred to a tenant, who deletes the PVC and removes the mark that it is populated.
 #[tokio::test(start_paused = true)]
-async fn a_moved_data_volume_brings_no_right_to_what_it_was_cloned_from() {
+async fn transferred_data_volume_loses_its_clone_tokens() {
     use super::clones::{Rights, cluster, of_claim};
     use api::annotations::{request, state};
 
@@ -326,7 +326,7 @@ async fn a_moved_data_volume_brings_no_right_to_what_it_was_cloned_from() {
     let mut world = rights.controllers(fake, &[]);
     world.until("disk", "Succeeded", DONE).await;
     for _ in 0..5 {
-        turn(&mut world).await;
+        run_round(&mut world).await;
     }
     let before = world.fake.get("datavolumes", "vms", "disk").unwrap();
     assert_eq!(before["spec"]["source"], of_claim("images")["source"]);
@@ -334,13 +334,13 @@ async fn a_moved_data_volume_brings_no_right_to_what_it_was_cloned_from() {
         assert!(before["metadata"]["annotations"][token].is_string(), "{token}");
     }
     transfer(&world.fake, "DataVolume", json!({ "namespace": "other" }));
-    until_over(&mut world).await;
+    run_until_complete(&mut world).await;
     let moved = world.fake.get("datavolumes", "other", "disk").unwrap();
     assert_eq!(moved["spec"]["source"], before["spec"]["source"]);
     for token in [request::CLONE_TOKEN, state::EXTENDED_CLONE_TOKEN] {
         assert!(moved["metadata"]["annotations"][token].is_null(), "{token}");
     }
-    // What the tenant may do: also to bring along the tokens of before.
+    // The tenant may also add the earlier tokens.
     for tokens in [json!({}), before["metadata"]["annotations"].clone()] {
         world.fake.change("datavolumes/other/disk", |volume| {
             let all = volume["metadata"]["annotations"].as_object_mut().unwrap();
@@ -355,13 +355,13 @@ async fn a_moved_data_volume_brings_no_right_to_what_it_was_cloned_from() {
             world.fake.delete("persistentvolumeclaims/other/disk");
         }
         for _ in 0..10 {
-            turn(&mut world).await;
+            run_round(&mut world).await;
         }
         assert_eq!(
             places(&world, "persistentvolumeclaims"),
             ["persistentvolumeclaims/images/golden"]
         );
-        let told = super::reasons(&world);
-        assert!(told.contains(&"CloneValidationFailed".to_owned()), "{told:?}");
+        let event_reasons = super::reasons(&world);
+        assert!(event_reasons.contains(&"CloneValidationFailed".to_owned()), "{event_reasons:?}");
     }
 }

@@ -1,17 +1,17 @@
-//! Imports that meet with something, and where people read of it.
+//! Imports that are blocked or fail, and where users see the cause.
 
 use api::annotations::{import, request, state};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, blank, places};
 use crate::wake;
 
 const DISK: &str = "persistentvolumeclaims/vms/disk";
 
-/// What was told of an object of this name: kind, reason, who told it, and in which words.
-fn told(world: &World, name: &str) -> Vec<[String; 4]> {
+/// The events about the object of this name: kind, reason, component and message.
+fn recorded_events(world: &TestCluster, name: &str) -> Vec<[String; 4]> {
     let state = world.fake.0.lock().unwrap();
     let of_it = state.events.iter().filter(|event| event["involvedObject"]["name"] == name);
     let text =
@@ -20,24 +20,24 @@ fn told(world: &World, name: &str) -> Vec<[String; 4]> {
     of_it.map(|event| places.map(|place| text(event, place).unwrap_or_default())).collect()
 }
 
-fn prime(world: &World) -> String {
+fn prime(world: &TestCluster) -> String {
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
     format!("prime-{}", claim["metadata"]["uid"].as_str().unwrap())
 }
 
-fn bound(world: &World) -> [String; 2] {
+fn bound(world: &TestCluster) -> [String; 2] {
     condition(world, "Bound")
 }
 
 /// Reason and message.
-fn condition(world: &World, type_: &str) -> [String; 2] {
+fn condition(world: &TestCluster, type_: &str) -> [String; 2] {
     let conditions = world.status("disk")["conditions"].clone();
     let all = conditions.as_array().cloned().unwrap_or_default();
     let found = all.into_iter().find(|one| one["type"] == type_).unwrap_or_default();
     ["reason", "message"].map(|key| found[key].as_str().unwrap_or_default().to_owned())
 }
 
-fn refuse(world: &World, plural: &str, message: &str) {
+fn refuse(world: &TestCluster, plural: &str, message: &str) {
     let mut state = world.fake.0.lock().unwrap();
     state.refused_kinds.insert(plural.to_owned(), message.to_owned());
 }
@@ -53,12 +53,12 @@ async fn refused_worker_is_named_with_the_reason_of_the_api_server() {
         (false, POLICY, "ErrStartingPod"),
     ] {
         let case = format!("{has_driver} {words}");
-        let mut world = World::new("Immediate", has_driver);
+        let mut world = TestCluster::new("Immediate", has_driver);
         refuse(&world, "pods", words);
         world.volume("disk", blank());
         for _ in 0..4 {
             world.work().await;
-            world.others(DONE);
+            world.simulate_cluster(DONE);
         }
         let pod = if has_driver {
             format!("importer-{}", prime(&world))
@@ -70,7 +70,7 @@ async fn refused_worker_is_named_with_the_reason_of_the_api_server() {
         assert!(message.starts_with(&format!("Error starting pod '{pod}': ")), "{message}");
         assert!(message.ends_with(words), "{message}");
         let name = if has_driver { prime(&world) } else { "disk".to_owned() };
-        let events = told(&world, &name);
+        let events = recorded_events(&world, &name);
         assert!(events.iter().any(|[_, found, _, text]| found == reason && *text == message));
         world.fake.0.lock().unwrap().refused_kinds.clear();
         world.until("disk", "Succeeded", DONE).await;
@@ -80,7 +80,7 @@ async fn refused_worker_is_named_with_the_reason_of_the_api_server() {
 #[tokio::test(start_paused = true)]
 async fn data_volume_without_a_pvc_names_the_cause_in_ready() {
     const QUOTA: &str = "persistentvolumeclaims \"disk\" is forbidden: exceeded quota: tight";
-    let mut world = World::new("Immediate", true);
+    let mut world = TestCluster::new("Immediate", true);
     refuse(&world, "persistentvolumeclaims", QUOTA);
     world.volume("disk", blank());
     world.work().await;
@@ -90,7 +90,7 @@ async fn data_volume_without_a_pvc_names_the_cause_in_ready() {
     world.until("disk", "Succeeded", DONE).await;
     assert_eq!(condition(&world, "Ready"), [""; 2].map(str::to_owned));
 
-    let mut world = World::new("Immediate", true);
+    let mut world = TestCluster::new("Immediate", true);
     let mut spec = blank();
     spec["source"] = Value::Null;
     spec["sourceRef"] = json!({ "kind": "DataSource", "name": "golden" });
@@ -102,7 +102,7 @@ async fn data_volume_without_a_pvc_names_the_cause_in_ready() {
 }
 
 /// The state of a worker's container.
-fn becomes(world: &World, pod: &str, phase: &str, state: Value) {
+fn set_pod_status(world: &TestCluster, pod: &str, phase: &str, state: Value) {
     let containers = json!([{
         "name": "importer", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state,
     }]);
@@ -125,17 +125,17 @@ fn of_vmware() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_of_vmware_waits_for_the_library_and_says_so_until_it_is_named() {
+async fn vddk_import_waits_for_the_vddk_image_and_reports_it() {
     const WORDS: &str = "waiting for v2v-vmware configmap or \
                          cdi.kubevirt.io/storage.pod.vddk.initimageurl annotation for VDDK image";
     for has_driver in [true, false] {
         for by_map in [true, false] {
             let case = format!("with a driver: {has_driver}, by a map: {by_map}");
-            let mut world = World::new("Immediate", has_driver);
+            let mut world = TestCluster::new("Immediate", has_driver);
             world.volume("disk", of_vmware());
             for _ in 0..4 {
                 world.work().await;
-                world.others(DONE);
+                world.simulate_cluster(DONE);
             }
             let words = if has_driver {
                 format!("target PVC disk Pending and [{}] : {WORDS}", prime(&world))
@@ -169,7 +169,7 @@ async fn a_disk_of_vmware_waits_for_the_library_and_says_so_until_it_is_named() 
             world.until("disk", "Succeeded", done).await;
             assert_eq!(bound(&world)[0], "Bound", "{case}");
 
-            // Whoever planned the import looks at the DataVolume, or at the claim that a populator has filled.
+            // The client reads them on the DataVolume, or on the PVC that a populator has filled.
             let plural = if has_driver { "persistentvolumeclaims" } else { "datavolumes" };
             let found = world.fake.get(plural, "vms", "disk").unwrap();
             let annotations = &found["metadata"]["annotations"];
@@ -180,8 +180,8 @@ async fn a_disk_of_vmware_waits_for_the_library_and_says_so_until_it_is_named() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_of_the_library_that_the_data_volume_names_is_taken() {
-    let mut world = World::new("Immediate", true);
+async fn vddk_image_of_the_data_volume_is_used() {
+    let mut world = TestCluster::new("Immediate", true);
     world.volume("disk", of_vmware());
     world.fake.change("datavolumes/vms/disk", |volume| {
         volume["metadata"]["annotations"] =
@@ -192,8 +192,8 @@ async fn an_image_of_the_library_that_the_data_volume_names_is_taken() {
     assert_eq!(pod["spec"]["initContainers"][0]["image"], "registry.test/own:1");
 }
 
-/// A claim of the user's that names a source, and no DataVolume.
-fn claim_of_a_source(world: &World) {
+/// A PVC that names a source, without a DataVolume.
+fn claim_of_a_source(world: &TestCluster) {
     world.fake.put(
         "volumeimportsources",
         json!({
@@ -216,13 +216,13 @@ fn claim_of_a_source(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_wrong_out_of_sight_is_told_of_the_claim_that_people_see() {
-    let mut world = World::new("Immediate", true);
+async fn failure_on_a_prime_pvc_is_reported_on_the_target_pvc() {
+    let mut world = TestCluster::new("Immediate", true);
     claim_of_a_source(&world);
     let pod = world.until_worker(DONE).await;
-    world.others(DONE);
+    world.simulate_cluster(DONE);
     for _ in 0..2 {
-        becomes(&world, &pod, "Running", ended(1, "Error", "404 Not Found"));
+        set_pod_status(&world, &pod, "Running", ended(1, "Error", "404 Not Found"));
         world.work().await;
     }
     let prime = prime(&world);
@@ -231,35 +231,35 @@ async fn what_goes_wrong_out_of_sight_is_told_of_the_claim_that_people_see() {
     };
     let claim = "PersistentVolumeClaim";
     let expected = failed(claim, "import-controller", "404 Not Found");
-    assert_eq!(told(&world, &prime), [expected]);
+    assert_eq!(recorded_events(&world, &prime), [expected]);
     let words = format!("[{prime}] : 404 Not Found");
-    let warnings: Vec<_> = told(&world, "disk")
+    let warnings: Vec<_> = recorded_events(&world, "disk")
         .into_iter()
         .filter(|[_, reason, ..]| reason.starts_with("Err"))
         .collect();
     assert_eq!(warnings, [failed(claim, "import-populator", &words)]);
-    becomes(&world, &pod, "Pending", json!({}));
+    set_pod_status(&world, &pod, "Pending", json!({}));
     for _ in 0..8 {
         world.work().await;
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
     assert_eq!(claim["status"]["phase"], "Bound", "{claim}");
-    let all = told(&world, "disk");
+    let all = recorded_events(&world, "disk");
     let copied = all.iter().filter(|[.., message]| message.starts_with('['));
-    assert_eq!(copied.count(), 1, "nothing that went well is copied: {all:?}");
+    assert_eq!(copied.count(), 1, "no normal event is copied: {all:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_tells_of_an_upload_is_the_populator_of_uploads() {
+async fn upload_events_have_the_component_upload_populator() {
     let folder = super::authorities();
     let flag = format!("-certificates={}", folder.path().display());
-    let mut world = World::told(World::new("Immediate", true).fake, &[&flag]);
+    let mut world = TestCluster::with_flags(TestCluster::new("Immediate", true).fake, &[&flag]);
     let mut spec = blank();
     spec["source"] = json!({ "upload": {} });
     world.volume("disk", spec);
     world.until("disk", "Succeeded", r#"{"message":"Upload Complete"}"#).await;
-    let all = told(&world, "disk");
+    let all = recorded_events(&world, "disk");
     let of_claim: Vec<_> =
         all.iter().filter(|[kind, ..]| kind == "PersistentVolumeClaim").collect();
     assert_eq!(of_claim.len(), 2, "{all:?}");
@@ -269,8 +269,8 @@ async fn who_tells_of_an_upload_is_the_populator_of_uploads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_runs_out_of_memory_again_has_a_new_worker_again() {
-    let mut world = World::new("Immediate", true);
+async fn worker_is_replaced_each_time_it_runs_out_of_memory() {
+    let mut world = TestCluster::new("Immediate", true);
     world.volume("disk", blank());
     for killed in 0..3 {
         let pod = world.until_worker(DONE).await;
@@ -280,13 +280,13 @@ async fn whoever_runs_out_of_memory_again_has_a_new_worker_again() {
             variables.into_iter().find(|one| one["name"] == "CACHE_MODE").unwrap()["value"].clone()
         };
         assert_eq!(cache_mode, if killed == 0 { "" } else { "TRYNONE" }, "{killed}");
-        becomes(&world, &pod, "Running", json!({ "running": {} }));
+        set_pod_status(&world, &pod, "Running", json!({ "running": {} }));
         world.work().await;
         let place = format!("persistentvolumeclaims/vms/{}", prime(&world));
         let claim = world.fake.0.lock().unwrap().objects[&place].clone();
         let noted = claim["metadata"]["annotations"][import::REQUIRES_DIRECT_IO].clone();
         assert_eq!(noted, if killed == 0 { Value::Null } else { "false".into() }, "{killed}");
-        becomes(&world, &pod, "Running", ended(137, "OOMKilled", ""));
+        set_pod_status(&world, &pod, "Running", ended(137, "OOMKilled", ""));
         world.work().await;
         let writes = world.fake.0.lock().unwrap().writes.clone();
         let deleted = writes.iter().filter(|write| **write == format!("delete {pod}"));
@@ -295,8 +295,8 @@ async fn whoever_runs_out_of_memory_again_has_a_new_worker_again() {
     world.until("disk", "Succeeded", DONE).await;
 }
 
-/// A claim that the controllers before this one have imported an image stream into, or are about to.
-fn of_an_image_stream(world: &World, pod_phase: Option<&str>) {
+/// A PVC of an earlier version, with the finalizer of an image stream import.
+fn of_an_image_stream(world: &TestCluster, pod_phase: Option<&str>) {
     world.fake.put(
         "persistentvolumeclaims",
         json!({
@@ -314,21 +314,21 @@ fn of_an_image_stream(world: &World, pod_phase: Option<&str>) {
     );
 }
 
-fn finalizers(world: &World) -> Value {
+fn finalizers(world: &TestCluster) -> Value {
     world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap_or_default()["metadata"]["finalizers"].clone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_was_held_for_its_worker_is_let_go_when_that_is_gone() {
-    // All was done before.
-    let mut world = World::new("Immediate", true);
+async fn image_stream_finalizer_is_removed_once_the_worker_is_gone() {
+    // The import has succeeded before.
+    let mut world = TestCluster::new("Immediate", true);
     of_an_image_stream(&world, Some("Succeeded"));
     world.work().await;
     assert_eq!(finalizers(&world), json!(["kubernetes.io/pvc-protection"]));
     assert_eq!(places(&world, "pods"), [""; 0]);
 
-    // The worker is at it, and then somebody deletes the claim.
-    let mut world = World::new("Immediate", true);
+    // A user deletes the PVC while the worker runs.
+    let mut world = TestCluster::new("Immediate", true);
     of_an_image_stream(&world, Some("Running"));
     world.fake.put(
         "pods",
@@ -343,19 +343,19 @@ async fn a_claim_that_was_held_for_its_worker_is_let_go_when_that_is_gone() {
     world.work().await;
     world.fake.delete(DISK);
     world.work().await;
-    assert_eq!(finalizers(&world).as_array().map(Vec::len), Some(2), "the worker is going");
+    assert_eq!(finalizers(&world).as_array().map(Vec::len), Some(2), "the worker is terminating");
     world.fake.0.lock().unwrap().objects.remove("pods/vms/importer-disk");
     world.work().await;
     assert_eq!(finalizers(&world), json!(["kubernetes.io/pvc-protection"]));
-    assert_eq!(places(&world, "pods"), [""; 0], "and no other is made");
+    assert_eq!(places(&world, "pods"), [""; 0], "and no other is created");
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_nobody_may_ever_fill_a_claim_is_told_of_the_claim_too() {
+async fn missing_populator_is_reported_on_the_data_volume_and_the_pvc() {
     for (kept, reason) in
         [(true, "NoCSIDriverForExternalPopulation"), (false, "NoAnyVolumeDataSource")]
     {
-        let mut world = World::new("Immediate", false);
+        let mut world = TestCluster::new("Immediate", false);
         let mut spec = blank();
         spec.as_object_mut().unwrap().remove("source");
         spec["pvc"]["dataSourceRef"] =
@@ -363,16 +363,16 @@ async fn that_nobody_may_ever_fill_a_claim_is_told_of_the_claim_too() {
         world.volume("disk", spec);
         for _ in 0..4 {
             world.work().await;
-            world.others(DONE);
+            world.simulate_cluster(DONE);
             if !kept {
-                // As an API server does that knows of claims and snapshots only.
+                // As an API server without AnyVolumeDataSource does.
                 world.fake.change(DISK, |claim| {
                     claim["spec"].as_object_mut().unwrap().remove("dataSourceRef");
                     claim["status"]["phase"] = "Pending".into();
                 });
             }
         }
-        let all = told(&world, "disk");
+        let all = recorded_events(&world, "disk");
         for kind in ["DataVolume", "PersistentVolumeClaim"] {
             let of_kind = all.iter().filter(|[about, why, ..]| about == kind && why == reason);
             let of_kind: Vec<_> = of_kind.collect();
@@ -383,8 +383,8 @@ async fn that_nobody_may_ever_fill_a_claim_is_told_of_the_claim_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_warning_that_arrives_before_its_claim_is_kept_for_it() {
-    let mut world = World::new("Immediate", true);
+async fn warning_that_arrives_before_its_pvc_is_kept() {
+    let mut world = TestCluster::new("Immediate", true);
     world.volume("disk", blank());
     while world.engine.api.caches.claims.get("vms", "disk").is_none() {
         world.work().await;
@@ -398,13 +398,16 @@ async fn a_warning_that_arrives_before_its_claim_is_kept_for_it() {
     }))
     .unwrap();
     wake::warning(&world.engine, &event);
-    assert!(world.engine.pvc_warnings.of("vms", "disk").is_empty(), "it is about the next one");
+    assert!(
+        world.engine.pvc_warnings.for_pvc("vms", "disk").is_empty(),
+        "it is about the next one"
+    );
     // Only now the watch of claims delivers the claim that the warning is about.
     world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
         claim["metadata"]["uid"] = "next".into();
     });
-    world.tell();
-    let pvc_warnings = world.engine.pvc_warnings.of("vms", "disk");
+    world.deliver_watch_events();
+    let pvc_warnings = world.engine.pvc_warnings.for_pvc("vms", "disk");
     assert_eq!(pvc_warnings.len(), 1);
     assert_eq!(pvc_warnings[0].event.message, "code = InvalidArgument");
 }

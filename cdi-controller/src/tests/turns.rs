@@ -1,4 +1,4 @@
-//! What somebody tries who may do anything in a namespace of their own, to keep all others from their work.
+//! Attacks by the administrator of one namespace that try to block the controllers for all others.
 
 use api::annotations::{import, request, state};
 use api::labels::{self, component, finalizer};
@@ -6,23 +6,23 @@ use serde_json::{Value, json};
 
 use super::clones::{cluster, of_claim};
 use super::fake::Fake;
-use super::world::World;
+use super::world::TestCluster;
 use super::{DONE, blank, places};
 
-/// More than may ever be at work.
+/// More than the limit of concurrent workers.
 const MANY: usize = 50;
 const EVIL: &str = "evil";
 
 /// Pods that look like importers, and nothing that they would import into.
 fn pods_with_our_labels(fake: &Fake, number: usize) {
     let owner = json!([{
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "disk", "uid": "nobody", "controller": true,
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "disk", "uid": "missing", "controller": true,
     }]);
     fake.put("pods", importer(&format!("importer-{number}"), Value::Null));
     fake.put("pods", importer(&format!("importer-of-{number}"), owner));
 }
 
-/// The whole of an import as our controllers make it, with a pod that they did not make.
+/// All objects of an import as the controllers create them, with a forged pod.
 fn imports(fake: &Fake, number: usize) {
     let (claim, pod) = (format!("disk-{number}"), format!("importer-disk-{number}"));
     let owner = json!([{
@@ -53,7 +53,7 @@ fn importer(name: &str, owners: Value) -> Value {
     })
 }
 
-/// Claims and snapshots that look like the helpers of clones, and no clone.
+/// PVCs and snapshots that look like the temporary objects of clones, without a clone.
 fn helpers_of_nothing(fake: &Fake, number: usize) {
     helper(
         fake,
@@ -64,7 +64,7 @@ fn helpers_of_nothing(fake: &Fake, number: usize) {
     helper(fake, "volumesnapshots", &format!("tmp-snapshot-{number}"), &format!("of-{number}"));
 }
 
-/// The same, in the name of the one claim that somebody else clones to.
+/// The same, as temporary objects of the target PVC of another namespace.
 fn helpers_of_another(fake: &Fake, number: usize) {
     helper(fake, "persistentvolumeclaims", &format!("tmp-pvc-{number}"), "uid-of-vms-other");
     helper(fake, "volumesnapshots", "tmp-snapshot-uid-of-vms-other", "uid-of-vms-other");
@@ -73,7 +73,7 @@ fn helpers_of_another(fake: &Fake, number: usize) {
     }
 }
 
-/// The whole of a clone as our controllers make it, up to a copy that never ends.
+/// All objects of a clone as the controllers create them, with a copy that never ends.
 fn clones(fake: &Fake, number: usize) {
     let uid = format!("uid-of-{number}");
     target(fake, EVIL, &format!("disk-{number}"), &uid);
@@ -97,7 +97,7 @@ fn helper(fake: &Fake, plural: &str, name: &str, owner: &str) {
     );
 }
 
-/// A claim that is cloned to, and whose source is never there.
+/// A target PVC whose clone source does not exist.
 fn target(fake: &Fake, namespace: &str, name: &str, uid: &str) {
     fake.put(
         "persistentvolumeclaims",
@@ -116,22 +116,22 @@ fn target(fake: &Fake, namespace: &str, name: &str, uid: &str) {
     );
 }
 
-/// Everybody takes turns; but what was made by hand stays as it is, whatever the kubelet thinks of it.
-async fn round(world: &mut World) {
+/// One round of controllers and cluster. The status of the forged pods does not change.
+async fn round(world: &mut TestCluster) {
     world.work().await;
     let of_hand = places(world, "pods").into_iter().filter(|place| place.starts_with("pods/evil/"));
     let pods: Vec<_> = of_hand
         .map(|place| (world.fake.0.lock().unwrap().objects[&place].clone(), place))
         .collect();
-    world.others(DONE);
+    world.simulate_cluster(DONE);
     for (pod, place) in pods {
         world.fake.change(&place, |now| now["status"] = pod["status"].clone());
     }
 }
 
-/// Whether both DataVolumes of others are done in the end, where one may be at work at once.
-async fn both_are_done(mut world: World, case: &str) {
-    let is_done = |world: &World, name| world.status(name)["phase"] == "Succeeded";
+/// Checks that both DataVolumes of the other namespace succeed, with a limit of one at a time.
+async fn both_are_done(mut world: TestCluster, case: &str) {
+    let is_done = |world: &TestCluster, name| world.status(name)["phase"] == "Succeeded";
     for _ in 0..30 {
         if is_done(&world, "a") && is_done(&world, "b") {
             return;
@@ -142,15 +142,15 @@ async fn both_are_done(mut world: World, case: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_keeps_others_from_importing() {
+async fn forged_importers_do_not_block_imports_of_other_namespaces() {
     let tries: [(&str, fn(&Fake, usize)); 2] =
         [("our labels", pods_with_our_labels), ("whole imports", imports)];
     for (case, try_it) in tries {
-        let fake = World::new("Immediate", true).fake;
+        let fake = TestCluster::new("Immediate", true).fake;
         for number in 0..MANY {
             try_it(&fake, number);
         }
-        let world = World::told(fake, &["-imports-max=1"]);
+        let world = TestCluster::with_flags(fake, &["-imports-max=1"]);
         for name in ["a", "b"] {
             world.volume(name, blank());
         }
@@ -159,7 +159,7 @@ async fn nobody_keeps_others_from_importing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_keeps_others_from_cloning() {
+async fn forged_clone_objects_do_not_block_clones_of_other_namespaces() {
     let tries: [(&str, fn(&Fake, usize)); 3] = [
         ("helpers of nothing", helpers_of_nothing),
         ("helpers of another", helpers_of_another),
@@ -170,7 +170,7 @@ async fn nobody_keeps_others_from_cloning() {
         for number in 0..MANY {
             try_it(&fake, number);
         }
-        let world = World::told(fake, &["-clones-max=1"]);
+        let world = TestCluster::with_flags(fake, &["-clones-max=1"]);
         for name in ["a", "b"] {
             world.volume(name, of_claim("vms"));
         }
@@ -178,14 +178,14 @@ async fn nobody_keeps_others_from_cloning() {
     }
 }
 
-/// What was made by hand and belongs to no import takes no turn of those who are in the same namespace either.
+/// Forged pods without an import do not count against the limit of their own namespace either.
 #[tokio::test(start_paused = true)]
-async fn what_only_looks_like_ours_counts_for_nothing() {
-    let fake = World::new("Immediate", true).fake;
+async fn forged_importer_pods_take_no_import_slot_of_their_namespace() {
+    let fake = TestCluster::new("Immediate", true).fake;
     for number in 0..MANY {
         pods_with_our_labels(&fake, number);
     }
-    let mut world = World::told(fake, &["-imports-max=1"]);
+    let mut world = TestCluster::with_flags(fake, &["-imports-max=1"]);
     world.fake.put(
         "datavolumes",
         json!({

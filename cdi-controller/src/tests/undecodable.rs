@@ -1,12 +1,12 @@
-//! Objects that a tenant stores and that no controller can read: everybody else's are worked on as ever.
+//! Objects of a tenant that the controllers cannot decode do not affect the objects of others.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::golden::{self, name, ready, settle, stands_for, want};
-use super::world::World;
+use super::golden::{self, data_source_target, name, ready, run_until_stable, set_desired_digest};
+use super::world::TestCluster;
 use super::{DONE, blank, places};
 use crate::controllers;
 use crate::engine::metrics::page;
@@ -48,14 +48,14 @@ fn undecodable_volume(name: &str) -> Value {
     })
 }
 
-fn count(world: &World, kind: &str) -> u64 {
+fn count(world: &TestCluster, kind: &str) -> u64 {
     let series = format!("kubevirt_cdi_undecodable_objects{{kind=\"{kind}\"}} ");
     let text = page(&world.engine);
     text.lines().find_map(|line| line.strip_prefix(&series)).unwrap().parse().unwrap()
 }
 
-/// `kind namespace/name`, and the message, of each event that says so.
-fn reports(world: &World) -> Vec<(String, String)> {
+/// `kind namespace/name` and message of each CannotDecode event.
+fn reports(world: &TestCluster) -> Vec<(String, String)> {
     let state = world.fake.0.lock().unwrap();
     let reports = state.events.iter().filter(|event| event["reason"] == "CannotDecode");
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -71,10 +71,10 @@ fn reports(world: &World) -> Vec<(String, String)> {
     reports
 }
 
-async fn until_done(world: &World, name: &str) {
+async fn until_done(world: &TestCluster, name: &str) {
     for _ in 0..ROUNDS {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        world.others(DONE);
+        world.simulate_cluster(DONE);
         if world.status(name)["phase"] == "Succeeded" {
             return;
         }
@@ -82,10 +82,10 @@ async fn until_done(world: &World, name: &str) {
     panic!("{name} is not done: {}", world.status(name));
 }
 
-/// The attack: with typed lists the first list never ended, and nothing was worked on before.
+/// The attack: with typed lists the first list never completed, and no controller started.
 #[tokio::test(start_paused = true)]
-async fn undecodable_objects_of_one_tenant_stop_no_controller() {
-    let world = World::new("Immediate", true);
+async fn undecodable_objects_of_one_tenant_do_not_block_controllers() {
+    let world = TestCluster::new("Immediate", true);
     world.fake.put("dataimportcrons", undecodable_cron("cron"));
     world.fake.put("datasources", undecodable_source("source"));
     world.fake.put("datavolumes", undecodable_volume("disk"));
@@ -134,12 +134,12 @@ async fn undecodable_objects_of_one_tenant_stop_no_controller() {
         "The controllers skip this object: cannot decode status.restartCount: invalid type: string \"many\", \
          expected i32. Correct or delete it"
     );
-    // Its owner puts one right, and deletes another.
+    // The tenant corrects one, and deletes another.
     world.fake.change("datavolumes/evil/disk", |volume| volume["status"] = json!({}));
     world.fake.delete("dataimportcrons/evil/cron");
     for _ in 0..ROUNDS {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
     let disk = world.fake.get("datavolumes", "evil", "disk").unwrap();
     assert_eq!(disk["status"]["phase"], "Succeeded");
@@ -147,14 +147,14 @@ async fn undecodable_objects_of_one_tenant_stop_no_controller() {
         ["DataImportCron", "DataSource", "DataVolume"].map(|kind| count(&world, kind)),
         [1, 2, 1]
     );
-    assert_eq!(self::reports(&world).len(), 6, "each is told once");
+    assert_eq!(self::reports(&world).len(), 6, "each is reported once");
     work.abort();
     follow.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_data_volume_that_becomes_undecodable_keeps_its_claim_and_goes_on_when_it_is_corrected() {
-    let mut world = World::new("Immediate", true);
+async fn undecodable_data_volume_keeps_its_pvc_and_continues_when_corrected() {
+    let mut world = TestCluster::new("Immediate", true);
     world.volume("disk", blank());
     world.until_worker(DONE).await;
     let claims = places(&world, "persistentvolumeclaims");
@@ -173,38 +173,38 @@ async fn a_data_volume_that_becomes_undecodable_keeps_its_claim_and_goes_on_when
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cron_that_becomes_undecodable_loses_nothing_until_it_is_deleted() {
-    let mut world = World::new("Immediate", true);
-    golden::make(&world, json!({ "retentionPolicy": "None" }));
-    want(&world, 1);
-    settle(&mut world, DONE).await;
-    assert_eq!(stands_for(&world), ready("pvc", 1));
+async fn undecodable_cron_keeps_its_objects_until_it_is_deleted() {
+    let mut world = TestCluster::new("Immediate", true);
+    golden::create_cron(&world, json!({ "retentionPolicy": "None" }));
+    set_desired_digest(&world, 1);
+    run_until_stable(&mut world, DONE).await;
+    assert_eq!(data_source_target(&world), ready("pvc", 1));
     let cron = golden::cron(&world);
     world.fake.change(golden::PLACE, |cron| {
         cron["spec"]["template"]["metadata"] = json!({ "x": deep() });
     });
-    settle(&mut world, DONE).await;
+    run_until_stable(&mut world, DONE).await;
     assert_eq!(count(&world, "DataImportCron"), 1);
-    assert_eq!(stands_for(&world), ready("pvc", 1));
+    assert_eq!(data_source_target(&world), ready("pvc", 1));
 
-    // The controllers begin anew, and know it only as it is.
-    let mut world = World::over(world.fake);
-    settle(&mut world, DONE).await;
+    // Restarted controllers know only the undecodable version.
+    let mut world = TestCluster::started_on(world.fake);
+    run_until_stable(&mut world, DONE).await;
     assert_eq!(count(&world, "DataImportCron"), 1);
-    assert_eq!(stands_for(&world), ready("pvc", 1));
+    assert_eq!(data_source_target(&world), ready("pvc", 1));
 
-    // Corrected, it goes on.
+    // After the correction, it continues.
     world.fake.change(golden::PLACE, |present| present["spec"] = cron["spec"].clone());
-    want(&world, 2);
-    settle(&mut world, DONE).await;
-    assert_eq!(stands_for(&world), ready("pvc", 2));
+    set_desired_digest(&world, 2);
+    run_until_stable(&mut world, DONE).await;
+    assert_eq!(data_source_target(&world), ready("pvc", 2));
 
     world.fake.change(golden::PLACE, |cron| {
         cron["spec"]["template"]["metadata"] = json!({ "x": deep() });
     });
-    settle(&mut world, DONE).await;
+    run_until_stable(&mut world, DONE).await;
     world.fake.delete(golden::PLACE);
-    settle(&mut world, DONE).await;
+    run_until_stable(&mut world, DONE).await;
     assert_eq!(count(&world, "DataImportCron"), 0);
     assert_eq!(places(&world, "datasources"), [""; 0], "{}", name(2));
 }

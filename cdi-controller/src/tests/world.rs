@@ -1,4 +1,4 @@
-//! The controllers against the fake API server, and everybody else in the cluster played by hand.
+//! The controllers against the fake API server. The tests simulate the rest of the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,25 +20,25 @@ use controller_core::plan::Requeue;
 /// Rounds that a DataVolume may take.
 const ROUNDS: usize = 60;
 
-pub struct World {
+pub struct TestCluster {
     pub fake: Fake,
     pub engine: Arc<Engine>,
-    /// What the watches have told, by place: the version.
-    told: BTreeMap<String, Value>,
-    /// Whether the driver makes claims of other claims and of snapshots.
+    /// The objects that the watches have delivered, by place.
+    delivered: BTreeMap<String, Value>,
+    /// Whether the CSI driver clones PVCs and restores snapshots.
     pub driver_clones: bool,
-    /// Whether a node has the volumes of all claims.
+    /// Whether one node can mount the volumes of all PVCs.
     pub has_large_node: bool,
-    /// Whether claims of a class that waits for a consumer wait for a pod.
+    /// Whether PVCs of a class with WaitForFirstConsumer wait for a pod.
     pub waits_for_pods: bool,
-    /// Whether workers end before anybody sees them run.
+    /// Whether workers end before a controller sees them run.
     pub is_quick: bool,
-    /// How long each queue is waited for: longer than what is put off for a moment, unless a test says otherwise.
+    /// How long to wait for a key of each queue: longer than short retry delays, unless a test sets another value.
     pub patience: Duration,
 }
 
-impl World {
-    /// A cluster with one class, whose driver can move volumes, or not.
+impl TestCluster {
+    /// A cluster with one storage class, with or without a CSI driver that populators can use.
     pub fn new(binding: &str, has_driver: bool) -> Self {
         let fake = Fake::default();
         fake.put(
@@ -66,41 +66,41 @@ impl World {
                 "status": { "filesystemOverhead": { "global": "0.06" } },
             }),
         );
-        Self::over(fake)
+        Self::started_on(fake)
     }
 
-    /// The controllers begin anew, knowing nothing.
-    pub fn over(fake: Fake) -> Self {
-        Self::told(fake, &[])
+    /// Restarted controllers with empty caches.
+    pub fn started_on(fake: Fake) -> Self {
+        Self::with_flags(fake, &[])
     }
 
-    /// The same, with flags.
-    pub fn told(fake: Fake, flags: &[&str]) -> Self {
-        let world = Self::ignorant_with(fake, flags);
+    /// Like `started_on`, with flags.
+    pub fn with_flags(fake: Fake, flags: &[&str]) -> Self {
+        let world = Self::before_snapshot_sync_with(fake, flags);
         world.engine.api.caches.snapshots.note_absent();
         world.engine.api.caches.snapshot_classes.note_absent();
         world
     }
 
-    /// They begin anew, and do not even know whether there are snapshots.
-    pub fn ignorant(fake: Fake) -> Self {
-        Self::ignorant_with(fake, &[])
+    /// Restarted controllers that do not know yet whether the cluster has snapshots.
+    pub fn before_snapshot_sync(fake: Fake) -> Self {
+        Self::before_snapshot_sync_with(fake, &[])
     }
 
-    fn ignorant_with(fake: Fake, flags: &[&str]) -> Self {
+    fn before_snapshot_sync_with(fake: Fake, flags: &[&str]) -> Self {
         // The servers of tests are on this machine. A flag that comes later counts.
         let flags = std::iter::once(&"-poll-allow-cidrs=127.0.0.0/8").chain(flags);
         let flags = Flags::parse(flags.map(|flag| (*flag).to_owned()), &FLAGS);
         let settings = Settings::read(&flags, &BTreeMap::new(), None).unwrap();
         let engine = Arc::new(Engine::new(fake.client(), settings));
-        // Kubernetes as it is, unless a test has more.
+        // Plain Kubernetes without the OpenShift kinds, unless a test adds them.
         engine.api.caches.routes.note_absent();
         engine.api.caches.infrastructures.note_absent();
         engine.api.caches.proxies.note_absent();
         Self {
             fake,
             engine,
-            told: BTreeMap::new(),
+            delivered: BTreeMap::new(),
             driver_clones: true,
             has_large_node: true,
             waits_for_pods: false,
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// A DataVolume of the user's.
+    /// Creates a DataVolume in the namespace `vms`.
     pub fn volume(&self, name: &str, spec: Value) {
         self.fake.put(
             "datavolumes",
@@ -124,21 +124,23 @@ impl World {
         self.fake.get("datavolumes", "vms", name).unwrap_or_default()["status"].clone()
     }
 
-    /// What the watches tell by now.
-    pub fn tell(&mut self) {
-        let known = std::mem::take(&mut self.told);
+    /// Delivers the changes since the last call to the caches, as the watches do.
+    pub fn deliver_watch_events(&mut self) {
+        let known = std::mem::take(&mut self.delivered);
         let mut changed = Vec::new();
         for (place, object) in &self.fake.0.lock().unwrap().objects {
             let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
             if known.get(place).map(version) != Some(version(object)) {
                 changed.push((place.clone(), object.clone()));
             }
-            self.told.insert(place.clone(), object.clone());
+            self.delivered.insert(place.clone(), object.clone());
         }
         for (place, object) in changed {
             self.route(&place, Event::Apply(object));
         }
-        for (place, object) in known.iter().filter(|(place, _)| !self.told.contains_key(*place)) {
+        for (place, object) in
+            known.iter().filter(|(place, _)| !self.delivered.contains_key(*place))
+        {
             if self.forget_undecodable(place, object) {
                 continue;
             }
@@ -189,7 +191,7 @@ impl World {
                     wake::persistent_volume(engine, c)
                 });
             }
-            // The watch asks for a label.
+            // The watch selects by a label.
             "pods" if !is_worker(&event) => {}
             "pods" => apply(engine, &caches.pods, event, |c| wake::pod(engine, c)),
             "storageclasses" => apply(engine, &caches.classes, event, |c| wake::class(engine, c)),
@@ -216,13 +218,17 @@ impl World {
             | "volumesnapshotcontents"
             | "jobs"
             | "imagestreams" => {}
-            other => panic!("nobody watches {other}"),
+            other => panic!("no controller watches {other}"),
         }
     }
 
-    /// Whether this was one that nobody could read.
+    /// Deletes an object that could not be decoded. Returns false for all others.
     fn forget_undecodable(&self, place: &str, object: &Value) -> bool {
-        fn of<K: Kind>(engine: &Engine, store: &Cache<K>, object: &Value) -> bool {
+        fn receive_if_undecodable<K: Kind>(
+            engine: &Engine,
+            store: &Cache<K>,
+            object: &Value,
+        ) -> bool {
             let decoded: Decoded<K> = serde_json::from_value(object.clone()).unwrap();
             if decoded.0.is_err() {
                 undecodable::receive(engine, store, Event::Delete(decoded), |_| ());
@@ -232,8 +238,8 @@ impl World {
         }
         let (engine, caches) = (&self.engine, &self.engine.api.caches);
         match place.split('/').next().unwrap() {
-            "datavolumes" => of(engine, &caches.volumes, object),
-            "dataimportcrons" => of(engine, &caches.crons, object),
+            "datavolumes" => receive_if_undecodable(engine, &caches.volumes, object),
+            "dataimportcrons" => receive_if_undecodable(engine, &caches.crons, object),
             _ => false,
         }
     }
@@ -276,26 +282,26 @@ impl World {
         }
     }
 
-    /// Works until nothing is left to do for now.
+    /// Reconciles until no controller has work left.
     pub async fn work(&mut self) {
         for _ in 0..ROUNDS {
-            self.tell();
+            self.deliver_watch_events();
             let mut worked = false;
             let engine = Arc::clone(&self.engine);
             for (name, queue) in engine.queues.all() {
                 while let Ok(key) = tokio::time::timeout(self.patience, queue.next()).await {
                     let before = self.fake.0.lock().unwrap().writes.len();
                     let next = self.reconcile(name, key.clone()).await;
-                    // Whoever only looks again has not got on.
+                    // A reconciliation that only asks for a later retry has made no progress.
                     worked |= !matches!(next, Some(Requeue::After(_)))
                         || self.fake.0.lock().unwrap().writes.len() != before;
                     match next {
-                        Some(requeue) => queue.done(key, requeue),
+                        Some(requeue) => queue.finish(key, requeue),
                         None => queue.retry(key),
                     }
-                    self.tell();
+                    self.deliver_watch_events();
                     if let Some(Requeue::After(_)) | None = next {
-                        break; // whoever polls would never be done
+                        break; // a controller that polls would never finish
                     }
                 }
             }
@@ -325,12 +331,12 @@ impl World {
         outcome.ok()
     }
 
-    /// Everybody takes turns, until the DataVolume is in `phase` and nothing more happens.
-    pub async fn until(&mut self, name: &str, phase: &str, last_words: &str) {
+    /// Alternates controllers and cluster, until the DataVolume is in `phase` and nothing changes.
+    pub async fn until(&mut self, name: &str, phase: &str, termination_message: &str) {
         for _ in 0..ROUNDS {
             self.work().await;
             let before = self.fake.0.lock().unwrap().writes.len();
-            self.others(last_words);
+            self.simulate_cluster(termination_message);
             self.work().await;
             let after = self.fake.0.lock().unwrap().writes.len();
             if self.status(name)["phase"] == phase && before == after {
@@ -339,19 +345,19 @@ impl World {
         }
         let status = self.status(name);
         panic!(
-            "{name} never got {phase}: {status} after {:#?}",
+            "{name} never reached {phase}: {status} after {:#?}",
             self.fake.0.lock().unwrap().writes
         );
     }
 
-    /// Until there is a pod, which nobody has run yet: its place.
-    pub async fn until_worker(&mut self, last_words: &str) -> String {
+    /// Runs until a worker pod exists that has not started. Returns its place.
+    pub async fn until_worker(&mut self, termination_message: &str) -> String {
         for _ in 0..20 {
             self.work().await;
             if let [pod] = &super::places(self, "pods")[..] {
                 return pod.clone();
             }
-            self.others(last_words);
+            self.simulate_cluster(termination_message);
         }
         panic!("there is no worker: {:#?}", self.fake.0.lock().unwrap().writes);
     }

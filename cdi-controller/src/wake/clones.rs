@@ -1,4 +1,4 @@
-//! Whose clone it is when something changes.
+//! Wakes the clones that a watch event concerns.
 
 use api::Phase;
 use api::annotations::{request, state};
@@ -8,7 +8,7 @@ use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::MOMENT;
+use super::POD_CHANGE_DELAY;
 use crate::engine::Engine;
 use crate::engine::cache::{Change, key_of, key_of_metadata};
 use crate::engine::index::Term;
@@ -17,7 +17,7 @@ use controller_core::claim_kind::is_clone_target;
 use controller_core::clone::{self, Origin, OriginKind};
 use controller_core::meta;
 
-/// A claim: one that is cloned to, one that is made for a clone, or one that others are cloned from.
+/// A PVC: the target of a clone, an intermediate PVC, or the source of other clones.
 pub(super) fn claim(engine: &Engine, claim: &PersistentVolumeClaim, key: &Key) {
     if is_clone_target(claim) {
         engine.queues.clones.add(key.clone());
@@ -53,17 +53,17 @@ pub(super) fn volume(engine: &Engine, change: &Change<DataVolume>) {
     }
 }
 
-/// Something that was made for a clone.
+/// An intermediate object that was created for a clone.
 pub(super) fn helper(engine: &Engine, helper: &ObjectMeta) {
     let Some(uid) = clone::owner_uid(helper) else { return };
-    // Of what was made of a snapshot, its DataVolume takes care.
+    // A PVC that was restored from a snapshot belongs to its DataVolume.
     if let Some((namespace, name)) = clone::volume_of_restored(helper) {
         engine.queues.volumes.add(Key::new(namespace, name));
         engine.queues.copies.add(Key::new(meta::namespace(helper), names::restored_pvc(uid)));
         return;
     }
     let caches = &engine.api.caches;
-    // A claim says its owner's name, a pod or a snapshot only its UID.
+    // A PVC records its owner's name; a pod or a snapshot, only the UID.
     let named =
         clone::owner(helper).and_then(|(namespace, name)| caches.claims.get(namespace, name));
     let target = named
@@ -74,21 +74,21 @@ pub(super) fn helper(engine: &Engine, helper: &ObjectMeta) {
     }
 }
 
-/// A pod that prepares a claim, or one that reads the source of a copy.
+/// A pod that prepares a PVC, or one that reads the source of a copy.
 pub(super) fn pod(engine: &Engine, pod: &Pod) {
     match meta::label(&pod.metadata, labels::COMPONENT) {
         Some(component::POPULATOR_PREP) => helper(engine, &pod.metadata),
         Some(component::CLONE_SOURCE) => {
             let target = meta::annotation(&pod.metadata, state::OWNER_REF);
             if let Some((namespace, name)) = target.and_then(|target| target.split_once('/')) {
-                engine.queues.copies.add_after(Key::new(namespace, name), MOMENT);
+                engine.queues.copies.add_after(Key::new(namespace, name), POD_CHANGE_DELAY);
             }
         }
         _ => {}
     }
 }
 
-/// A snapshot: one that was taken for a clone, or one that others are cloned from.
+/// A snapshot: one that was taken for a clone, or the source of other clones.
 pub(super) fn snapshot(engine: &Engine, snapshot: &ObjectMeta) {
     if clone::owner_uid(snapshot).is_some() {
         helper(engine, snapshot);
@@ -98,8 +98,8 @@ pub(super) fn snapshot(engine: &Engine, snapshot: &ObjectMeta) {
     }
 }
 
-/// What others are cloned from: claims that refer to it through a VolumeCloneSource, claims that pods copy it to, and
-/// DataVolumes that have no claim yet.
+/// The source of clones: wakes PVCs that refer to it through a VolumeCloneSource, PVCs that pods copy it to, and
+/// DataVolumes without a PVC.
 fn origin(engine: &Engine, kind: OriginKind, key: &Key) {
     let caches = &engine.api.caches;
     let is_it = |origin: Option<Origin>| origin.is_some_and(|origin| origin.kind == kind);
@@ -115,13 +115,13 @@ fn origin(engine: &Engine, kind: OriginKind, key: &Key) {
         }
     }
     for volume in caches.volumes.find(&term) {
-        if is_it(Origin::of(&volume, None, None)) {
+        if is_it(Origin::of_data_volume(&volume, None, None)) {
             engine.queues.volumes.add(key_of(volume.as_ref()));
         }
     }
 }
 
-/// A VolumeCloneSource: claims that refer to it, that of its DataVolume, which has its name, or whoever's.
+/// A VolumeCloneSource: wakes the PVC of its DataVolume, or else all PVCs that refer to it.
 pub(super) fn clone_source(engine: &Engine, source: &ObjectMeta) {
     let namespace = meta::namespace(source);
     let noted = meta::annotation(source, state::OWNED_BY_DATA_VOLUME);
@@ -139,7 +139,7 @@ pub(super) fn clone_source(engine: &Engine, source: &ObjectMeta) {
     }
 }
 
-/// A DataSource: DataVolumes that name it, or one that points to it, and have no claim yet.
+/// A DataSource: DataVolumes that name it, or one that points to it, and have no PVC yet.
 pub(super) fn data_source(engine: &Engine, source: &ObjectMeta) {
     let key = key_of_metadata(source);
     let caches = &engine.api.caches;

@@ -1,4 +1,5 @@
-//! Whose work it is when something changes that a DataImportCron has made, or that a DataSource stands for.
+//! Wakes DataImportCrons when an object changes that they created, and DataSources when the object changes that they
+//! refer to.
 
 use api::labels;
 use api::v1beta1::DataImportCron;
@@ -27,38 +28,38 @@ pub fn cron(engine: &Engine, change: &Change<DataImportCron>) {
     }
 }
 
-/// All of them: what storage there is, or how sources are reached, has changed.
+/// All DataImportCrons: storage classes or the settings for polling have changed.
 pub fn all(engine: &Engine) {
     for cron in engine.api.caches.crons.filter(|_| true) {
         engine.queues.crons.add(key_of(cron.as_ref()));
     }
 }
 
-/// A claim, or the DataVolume that fills it.
+/// A PVC, or its DataVolume.
 pub fn claim(engine: &Engine, metadata: &ObjectMeta) {
-    made(engine, metadata);
+    created_by_cron(engine, metadata);
     wake_data_sources(engine, &Term::RefersToClaim(key_of_metadata(metadata)));
 }
 
 /// A snapshot.
 pub fn snapshot(engine: &Engine, metadata: &ObjectMeta) {
-    made(engine, metadata);
+    created_by_cron(engine, metadata);
     wake_data_sources(engine, &Term::RefersToSnapshot(key_of_metadata(metadata)));
 }
 
 /// A DataSource, and those that point to it.
 pub fn data_source(engine: &Engine, metadata: &ObjectMeta) {
-    made(engine, metadata);
+    created_by_cron(engine, metadata);
     let key = key_of_metadata(metadata);
     wake_data_sources(engine, &Term::PointsTo(key.clone()));
     engine.queues.data_sources.add(key.clone());
-    // One of this name may be missed by a cron that did not make it.
+    // A cron that did not create it may wait for one of this name.
     for cron in engine.api.caches.crons.find(&Term::Manages(key)) {
         engine.queues.crons.add(key_of(cron.as_ref()));
     }
 }
 
-/// What looks for newer images stands in another namespace than its cron.
+/// A CronJob that polls for newer images. It is in another namespace than its cron.
 pub fn cron_job(engine: &Engine, metadata: &ObjectMeta) {
     let cron = meta::label(metadata, labels::DATA_IMPORT_CRON);
     let namespace = meta::label(metadata, labels::DATA_IMPORT_CRON_NAMESPACE);
@@ -67,15 +68,15 @@ pub fn cron_job(engine: &Engine, metadata: &ObjectMeta) {
     }
 }
 
-/// The cron that has made something, also one that is gone: it may have something to tidy.
-fn made(engine: &Engine, metadata: &ObjectMeta) {
+/// The cron that created an object, even a deleted one: it may have to clean up.
+fn created_by_cron(engine: &Engine, metadata: &ObjectMeta) {
     if let Some(cron) = meta::label(metadata, labels::DATA_IMPORT_CRON) {
         engine.queues.crons.add(Key::new(meta::namespace(metadata), cron));
     }
 }
 
-/// These DataSources, and those that point to them. Found by the index, as every change of a claim comes here, and a tenant
-/// may have any number of DataSources.
+/// These DataSources, and those that point to them. Found by the index, as this is called for each change of a PVC, and
+/// a tenant may have any number of DataSources.
 fn wake_data_sources(engine: &Engine, term: &Term) {
     let data_sources = &engine.api.caches.data_sources;
     for source in data_sources.find(term) {

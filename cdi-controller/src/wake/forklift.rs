@@ -1,4 +1,4 @@
-//! Whose work it is when a source of forklift's changes, or a claim that is filled from one.
+//! Wakes the PVCs that are populated by forklift.
 
 use api::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -11,17 +11,17 @@ use crate::engine::queue::Key;
 use controller_core::forklift::{self, Kind};
 use controller_core::meta;
 
-/// A claim that is filled in the stead of another.
+/// A prime PVC.
 pub(super) fn claim(engine: &Engine, claim: &PersistentVolumeClaim, key: &Key) {
     if forklift::target_uid(&claim.metadata).is_some() {
         engine.queues.forklift.add(key.clone());
     }
 }
 
-/// A source: claims that refer to it, and those beside them that may have waited for it. Whoever owns it is no claim.
+/// A source: PVCs that refer to it, and their prime PVCs, which may have waited for it. Its owner is never a PVC.
 pub(super) fn source(engine: &Engine, kind: Kind, source: &ObjectMeta) {
     let refers = |claim: &PersistentVolumeClaim| {
-        Kind::of(claim) == Some(kind) && claim.metadata.namespace == source.namespace
+        Kind::from_claim(claim) == Some(kind) && claim.metadata.namespace == source.namespace
     };
     let term = Term::RefersTo(meta::name(source).to_owned());
     for claim in engine.api.caches.claims.find(&term) {

@@ -1,4 +1,4 @@
-//! Whose work it is when something changes.
+//! Wakes the controllers that a watch event concerns.
 
 mod clones;
 pub(crate) mod crons;
@@ -25,7 +25,7 @@ use crate::engine::Engine;
 use crate::engine::cache::{Change, key_of};
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
-use controller_core::bound::Seen;
+use controller_core::bound::ObservedEvent;
 use controller_core::claim_kind::{
     has_populator_source, is_clone_target, is_import_target, is_upload_target, prime_target,
 };
@@ -38,16 +38,16 @@ use controller_core::snapshot_class::VolumeSnapshotClass;
 use controller_core::volume::PersistentVolume;
 use controller_core::{clone, meta};
 
-/// A worker on its way goes through several states within a moment, and none but the last is worth writing down.
-const MOMENT: Duration = Duration::from_millis(500);
+/// A starting pod changes its state several times in a short time, and only the last state has to be written.
+const POD_CHANGE_DELAY: Duration = Duration::from_millis(500);
 
-/// What a volume takes to go from the claim that was filled to the one that asked for it, seldom more.
-const HANDOVER: Duration = Duration::from_secs(2);
+/// The usual time in which a volume is rebound from the prime PVC to its target.
+const REBIND_DELAY: Duration = Duration::from_secs(2);
 
-/// The words of whoever validates the sources of claims, of kinds that no VolumePopulator names.
+/// The event reason of Kubernetes' volume-data-source-validator for kinds without a VolumePopulator.
 const UNREGISTERED: &str = "UnrecognizedDataSourceKind";
 
-/// The settings are one piece of work.
+/// The key of the settings, which are one work item.
 pub fn settings_key() -> Key {
     Key::new("", names::CDI_CONFIG)
 }
@@ -55,7 +55,7 @@ pub fn settings_key() -> Key {
 pub(super) fn volume(engine: &Engine, change: &Change<DataVolume>) {
     let volume = change.object();
     if volume.spec.checkpoints.is_some() {
-        // Of the claim that is imported into in stages, if there is no populator between.
+        // The PVC of an import with checkpoints, if no populator is used.
         engine.queues.imports.add(key_of(volume));
     }
     engine.queues.volumes.add(key_of(volume));
@@ -82,7 +82,7 @@ pub(super) fn claim(engine: &Engine, change: &Change<PersistentVolumeClaim>) {
     forklift::claim(engine, claim, &key);
     if let Some(target) = prime_target(&claim.metadata) {
         queues.populators.add(target.clone());
-        // Its DataVolume looks at both.
+        // The DataVolume depends on both PVCs.
         let of_volume = caches.claims.get(&target.namespace, &target.name);
         volume_of(engine, of_volume.as_deref(), target);
     } else if caches.volumes.get(&key.namespace, &key.name).is_some() {
@@ -95,17 +95,18 @@ pub(super) fn claim(engine: &Engine, change: &Change<PersistentVolumeClaim>) {
     }
 }
 
-/// The DataVolume of a claim. One whose content is complete has its volume in a moment, and then there is more to say.
+/// Wakes the DataVolume of a PVC. If the content is complete and the PVC is to be rebound, the DataVolume waits for
+/// that, to report both changes together.
 fn volume_of(engine: &Engine, claim: Option<&PersistentVolumeClaim>, key: Key) {
-    let gets_its_volume = |claim: &PersistentVolumeClaim| {
+    let is_to_be_rebound = |claim: &PersistentVolumeClaim| {
         let noted = |name| meta::annotation(&claim.metadata, name);
         has_populator_source(claim)
             && noted(state::POD_PHASE) == Some("Succeeded")
             && noted(state::CHECKPOINT_CURRENT).is_none()
             && matches!(meta::claim_phase(claim), ClaimPhase::Unset | ClaimPhase::Pending)
     };
-    if claim.is_some_and(gets_its_volume) {
-        engine.queues.volumes.add_after(key, HANDOVER)
+    if claim.is_some_and(is_to_be_rebound) {
+        engine.queues.volumes.add_after(key, REBIND_DELAY)
     } else {
         engine.queues.volumes.add(key)
     }
@@ -125,13 +126,13 @@ pub(super) fn persistent_volume(engine: &Engine, change: &Change<PersistentVolum
                 }
                 clones::helper(engine, &claim.metadata);
             }
-            None => set_aside(engine, caches.volumes.get(namespace, name).as_deref()),
+            None => volume_reserved(engine, caches.volumes.get(namespace, name).as_deref()),
         }
         return;
     }
-    // A DataVolume may wait for a volume of a class that is only a name, or of none.
+    // A DataVolume may wait for a volume of a class without a StorageClass object, or of no class.
     let class = volume.class_name();
-    again_without_claim(engine, |volume| {
+    retry_without_pvc(engine, |volume| {
         let storage = volume.spec.storage.as_ref();
         storage.is_some_and(|storage| storage.storage_class_name.as_deref() == Some(class))
     });
@@ -140,8 +141,8 @@ pub(super) fn persistent_volume(engine: &Engine, change: &Change<PersistentVolum
     }
 }
 
-/// A volume was set aside for a claim that is not there: that of a DataVolume which looks for it, perhaps.
-fn set_aside(engine: &Engine, volume: Option<&DataVolume>) {
+/// A volume was reserved for a PVC that does not exist: its DataVolume may wait for the volume.
+fn volume_reserved(engine: &Engine, volume: Option<&DataVolume>) {
     if let Some(volume) = volume
         && meta::has_annotation(&volume.metadata, request::CHECK_STATIC_VOLUME)
     {
@@ -149,8 +150,8 @@ fn set_aside(engine: &Engine, volume: Option<&DataVolume>) {
     }
 }
 
-/// DataVolumes of which no claim could be made so far.
-fn again_without_claim(engine: &Engine, wanted: impl Fn(&DataVolume) -> bool) {
+/// Wakes DataVolumes whose PVC could not be created so far.
+fn retry_without_pvc(engine: &Engine, wanted: impl Fn(&DataVolume) -> bool) {
     let waits = |volume: &DataVolume| {
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         phase.unwrap_or_default().is_empty() && wanted(volume)
@@ -173,15 +174,15 @@ pub(super) fn pod(engine: &Engine, change: &Change<Pod>) {
         _ => return,
     };
     let phase = meta::pod_phase(pod);
-    let is_on_its_way = matches!(phase, PodPhase::Unset | PodPhase::Pending | PodPhase::Running)
+    let is_active = matches!(phase, PodPhase::Unset | PodPhase::Pending | PodPhase::Running)
         && pod.metadata.deletion_timestamp.is_none();
     match change {
-        Change::Applied(_) if is_on_its_way => queue.add_after(key, MOMENT),
+        Change::Applied(_) if is_active => queue.add_after(key, POD_CHANGE_DELAY),
         Change::Applied(_) | Change::Deleted(_) => queue.add(key),
     }
 }
 
-/// The claim that a worker fills: its owner. One whose image is an image stream has none, and is known by its name.
+/// The PVC that a worker fills: its owner. A pod whose image is an image stream has no owner, and is found by its name.
 fn claim_of(engine: &Engine, pod: &Pod) -> Option<Key> {
     let (namespace, name) = (meta::namespace(&pod.metadata), meta::name(&pod.metadata));
     if let Some(owner) = meta::controller(&pod.metadata) {
@@ -230,7 +231,7 @@ pub(super) fn cron_job(engine: &Engine, change: &Change<CronJob>) {
     crons::cron_job(engine, &change.object().metadata);
 }
 
-/// Claims that refer to a source: that of its DataVolume, or whoever's.
+/// PVCs that refer to a source: that of the owning DataVolume, or any if no DataVolume owns the source.
 fn source(engine: &Engine, kind: &str, source: &ObjectMeta) {
     let namespace = meta::namespace(source);
     if let Some(owner) = meta::controller(source) {
@@ -250,7 +251,7 @@ fn source(engine: &Engine, kind: &str, source: &ObjectMeta) {
     }
 }
 
-/// A claim, and the one that is filled in its stead, which may have waited for another stage.
+/// A PVC, and its prime PVC, which may have waited for the next stage.
 fn wake(engine: &Engine, target: Key) {
     if let Some(claim) = engine.api.caches.claims.get(&target.namespace, &target.name) {
         let prime = names::prime_pvc(meta::uid(&claim.metadata));
@@ -262,9 +263,9 @@ fn wake(engine: &Engine, target: Key) {
 pub(super) fn class(engine: &Engine, change: &Change<StorageClass>) {
     engine.queues.profiles.add(key_of(change.object()));
     engine.queues.configs.add(settings_key());
-    again_without_claim(engine, |_| true);
+    retry_without_pvc(engine, |_| true);
     crons::all(engine);
-    // Claims may have been waiting for their class.
+    // PVCs may have been waiting for their class.
     for claim in engine.api.caches.claims.find(&Term::Waits) {
         if has_populator_source(&claim) {
             engine.queues.populators.add(key_of(claim.as_ref()));
@@ -285,7 +286,7 @@ pub(super) fn snapshot_class(engine: &Engine, change: &Change<VolumeSnapshotClas
 
 pub(super) fn profile(engine: &Engine, change: &Change<StorageProfile>) {
     engine.queues.profiles.add(key_of(change.object()));
-    again_without_claim(engine, |_| true);
+    retry_without_pvc(engine, |_| true);
     clones::all_that_wait(engine);
     crons::all(engine);
 }
@@ -294,7 +295,7 @@ pub(super) fn config(engine: &Engine, _change: &Change<CdiConfig>) {
     engine.queues.configs.add(settings_key());
     let is_concerned = |volume: &DataVolume| {
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-        // Of what is done, only how long it stays is a matter of settings.
+        // For completed DataVolumes, only the TTL depends on the settings.
         phase != Some("Succeeded")
             || meta::is_true(&volume.metadata, request::DELETE_AFTER_COMPLETION)
     };
@@ -302,7 +303,7 @@ pub(super) fn config(engine: &Engine, _change: &Change<CdiConfig>) {
         engine.queues.volumes.add(key_of(volume.as_ref()));
     }
     if engine.settings.poll_from == PollFrom::Jobs {
-        crons::all(engine); // whose jobs go by the settings too
+        crons::all(engine); // their Jobs depend on the settings too
     }
 }
 
@@ -310,7 +311,7 @@ pub(super) fn installation(engine: &Engine, _change: &Change<Cdi>) {
     engine.queues.configs.add(settings_key());
 }
 
-/// A transfer, that of which it is a part, and the DataVolume that nobody else touches meanwhile.
+/// A transfer, its parent, and the DataVolume that it reserves.
 pub(super) fn transfer(engine: &Engine, change: &Change<ObjectTransfer>) {
     let transfer = change.object();
     engine.queues.transfers.add(key_of(transfer));
@@ -335,16 +336,17 @@ pub(super) fn proxy(engine: &Engine, _change: &Change<Proxy>) {
     engine.queues.configs.add(settings_key());
 }
 
-/// A complaint about a claim: kept until the claim is bound, as the reason why it is not.
+/// A warning about a PVC: kept until the PVC is bound, as the reason why it is not.
 pub(super) fn warning(engine: &Engine, event: &Event) {
     let about = &event.involved_object;
     let namespace = about.namespace.as_deref().unwrap_or_default();
     let key = Key::new(namespace, about.name.as_deref().unwrap_or_default());
     let component = event.source.as_ref().and_then(|source| source.component.as_deref());
     if component.is_some_and(|name| controller_core::components::ALL.contains(&name)) {
-        return; // our own words, which are told elsewhere too
+        return; // recorded by this controller, which reports the cause itself
     }
-    // A cluster whose sources nobody has registered is told so for every claim, and that keeps none from being filled.
+    // In a cluster without VolumePopulators for CDI's sources, each PVC has this warning, and is populated all the
+    // same.
     if event.reason.as_deref() == Some(UNREGISTERED) {
         return;
     }
@@ -364,14 +366,14 @@ pub(super) fn warning(engine: &Engine, event: &Event) {
     }
     let at = event.last_timestamp.as_ref().map(|time| time.0);
     let at = at.or(event.event_time.as_ref().map(|time| time.0));
-    let seen = Seen {
+    let seen = ObservedEvent {
         event: controller_core::event::Event::warning(
             event.reason.clone().unwrap_or_default(),
             event.message.clone().unwrap_or_default(),
         ),
         at,
     };
-    engine.pvc_warnings.note(key.clone(), seen);
+    engine.pvc_warnings.record(key.clone(), seen);
     match prime_target(&claim.metadata) {
         Some(target) => engine.queues.populators.add(target),
         None if has_populator_source(&claim) => engine.queues.populators.add(key),

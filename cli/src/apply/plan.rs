@@ -42,7 +42,7 @@ pub struct DiskJob {
     pub content: Content,
     /// Size of the PVC, the upper limit of the disk.
     pub claim: ByteCount,
-    /// Size of the PVC without its filesystem overhead: a smaller disk is grown to it.
+    /// Size of the PVC without its filesystem overhead: a smaller disk is expanded to it.
     pub usable: ByteCount,
     pub preallocate: bool,
     pub format: SourceFormat,

@@ -53,8 +53,8 @@ fn volumes_are_created_once_and_kept() {
     bench.write("volumes.yaml", volume("data", "blank: {}", "30M"));
     let finished = bench.cdi(&apply);
     assert_eq!(finished.stdout, "vms/data  Failed\n");
-    let complaint = finished.expect_refusal();
-    assert!(complaint.starts_with(
+    let message = finished.expect_refusal();
+    assert!(message.starts_with(
         "error: cannot create DataVolume vms/data\n  because: Cannot update DataVolume Spec"
     ));
     assert_eq!(std::fs::read(folder.join("data/disk.img")).unwrap(), b"used");
@@ -124,8 +124,8 @@ fn source_is_requested_with_its_secrets_and_config_maps() {
     assert!(std::fs::read(bench.path("volumes/vms/root/disk.img")).unwrap() == disk);
 
     let alone = ["apply", "-f", "volume.yaml", "--volumes", "other"];
-    let complaint = bench.cdi(&alone).expect_refusal();
-    assert!(complaint.contains(
+    let message = bench.cdi(&alone).expect_refusal();
+    assert!(message.contains(
         "missing Secret vms/login in the manifests, which spec.source.http.secretRef names"
     ));
     assert!(!bench.path("other").exists(), "nothing is made of what is refused");
@@ -138,11 +138,11 @@ fn checksum_in_the_manifest_is_verified() {
     let http =
         format!("http: {{url: 'file://{}', checksum: 'md5:{}'}}", image.display(), "0".repeat(32));
     bench.write("volume.yaml", volume("root", &http, "1Mi"));
-    let complaint =
+    let message =
         bench.cdi(&["apply", "-f", "volume.yaml", "--volumes", "volumes"]).expect_refusal();
     assert!(
-        complaint.contains("checksum validation failed: checksum mismatch: expected md5:0000"),
-        "{complaint}"
+        message.contains("checksum validation failed: checksum mismatch: expected md5:0000"),
+        "{message}"
     );
     assert_eq!(files_in(&bench.path("volumes/vms/root")), [".cdi-volume.json"]);
 }
@@ -151,17 +151,16 @@ fn checksum_in_the_manifest_is_verified() {
 fn manifest_without_volumes_is_an_error() {
     let bench = Bench::new();
     bench.write("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n");
-    let complaint =
-        bench.cdi(&["apply", "-f", "pod.yaml", "--volumes", "volumes"]).expect_refusal();
-    assert!(complaint.ends_with("error: the manifests contain no DataVolume\n"), "{complaint}");
+    let message = bench.cdi(&["apply", "-f", "pod.yaml", "--volumes", "volumes"]).expect_refusal();
+    assert!(message.ends_with("error: the manifests contain no DataVolume\n"), "{message}");
     bench.write(
         "broken.yaml",
         volume("root", "blank: {}", "1Mi").replace("storage: {", "storag: {"),
     );
-    let complaint =
+    let message =
         bench.cdi(&["apply", "-f", "broken.yaml", "--volumes", "volumes"]).expect_refusal();
     assert_eq!(
-        complaint,
+        message,
         "error: cannot use broken.yaml\n  \
          because: unknown field spec.storag in document 1 of the manifest\n"
     );

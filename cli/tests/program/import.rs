@@ -65,9 +65,9 @@ fn quiet_prints_only_errors() {
     bench.write("image", pattern(MIB));
     let finished = bench.cdi(&["import", "image", "--to", "disk.img", "-q"]).expect_success();
     assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("", ""));
-    let complaint = bench.cdi(&["import", "other", "--to", "disk.img", "-q"]).expect_refusal();
+    let message = bench.cdi(&["import", "other", "--to", "disk.img", "-q"]).expect_refusal();
     assert_eq!(
-        complaint,
+        message,
         "error: cannot import other to disk.img\n  \
          because: cannot open other\n  \
          because: No such file or directory (os error 2)\n"
@@ -104,13 +104,13 @@ fn wrong_checksum_keeps_the_old_disk() {
     bench.write("old.img", "old");
     let wrong = format!("sha256:{}", "0".repeat(64));
     for target in ["disk.img", "old.img"] {
-        let complaint =
+        let message =
             bench.cdi(&["import", "image", "--to", target, "--checksum", &wrong]).expect_refusal();
         let expected = format!(
             "because: checksum validation failed: checksum mismatch: expected {wrong}, calculated {}",
             sha256(&image)
         );
-        assert!(complaint.contains(&expected), "{complaint}");
+        assert!(message.contains(&expected), "{message}");
     }
     assert_eq!(std::fs::read(bench.path("old.img")).unwrap(), b"old");
     assert_eq!(bench.files(), ["image", "old.img"]);
@@ -178,8 +178,8 @@ fn password_is_used_and_not_shown() {
     let file = bench.write("password", "hush\n");
     let url = server.url();
     let arguments = ["-vv", "import", &url, "--to", "disk.img", "--user", "anna"];
-    let complaint = bench.cdi(&arguments).expect_refusal();
-    assert!(complaint.contains("set CDI_PASSWORD or --password-file"), "{complaint}");
+    let message = bench.cdi(&arguments).expect_refusal();
+    assert!(message.contains("set CDI_PASSWORD or --password-file"), "{message}");
     let from_environment =
         run(bench.command(&arguments).env("CDI_PASSWORD", "hush"), LIMIT).expect_success();
     let from_file = [&arguments[..], &["--password-file", file.to_str().unwrap()]].concat();
@@ -188,10 +188,10 @@ fn password_is_used_and_not_shown() {
     for finished in [from_environment, from_file, wrong.clone()] {
         assert!(!finished.stderr.contains("hush") && !finished.stdout.contains("hush"));
     }
-    let complaint = wrong.expect_refusal();
+    let message = wrong.expect_refusal();
     assert!(
-        complaint.contains("expected status code 200, got 401. Status: 401 Unauthorized"),
-        "{complaint}"
+        message.contains("expected status code 200, got 401. Status: 401 Unauthorized"),
+        "{message}"
     );
 }
 
@@ -205,11 +205,11 @@ fn headers_and_cas_are_used() {
     bench.write("ca.pem", server.ca_pem());
     bench.write("headers", "X-Token: hush\n");
     let url = server.url();
-    let complaint = bench.cdi(&["import", &url, "--to", "disk.img"]).expect_refusal();
-    assert!(complaint.contains("cannot verify the certificate"), "{complaint}");
+    let message = bench.cdi(&["import", &url, "--to", "disk.img"]).expect_refusal();
+    assert!(message.contains("cannot verify the certificate"), "{message}");
     let trusted = ["import", &url, "--to", "disk.img", "--ca", "ca.pem"];
-    let complaint = bench.cdi(&trusted).expect_refusal();
-    assert!(complaint.contains("expected status code 200, got 403"), "{complaint}");
+    let message = bench.cdi(&trusted).expect_refusal();
+    assert!(message.contains("expected status code 200, got 403"), "{message}");
     bench.cdi(&[&trusted[..], &["--header-file", "headers"]].concat()).expect_success();
     let insecure = ["import", &url, "--to", "disk.img", "--insecure", "--header", "X-Token: hush"];
     bench.cdi(&insecure).expect_success();
@@ -239,16 +239,16 @@ fn full_file_system_fails_the_import_after_a_warning() {
     bench.write("image", pattern(48 * MIB));
     let target = small.path().join("disk.img");
     let arguments = ["import", "image", "--to", target.to_str().unwrap()];
-    let complaint = bench.cdi(&arguments).expect_refusal();
+    let message = bench.cdi(&arguments).expect_refusal();
     let name = target.display();
     for words in [
         format!("warning: {name} may not fit: its disk "),
         format!("because: the file system of {name} is full ("),
         "because: no space left on device".to_owned(),
     ] {
-        assert!(complaint.contains(&words), "{words}: {complaint}");
+        assert!(message.contains(&words), "{words}: {message}");
     }
-    assert!(!complaint.contains("PVC"), "{complaint}");
+    assert!(!message.contains("PVC"), "{message}");
     assert!(!target.exists());
 }
 
@@ -258,11 +258,11 @@ fn too_small_device_is_reported_as_a_device() {
     let bench = Bench::new();
     bench.write("image", pattern(2 * MIB));
     let path = device.path().to_str().unwrap();
-    let complaint = bench.cdi(&["import", "image", "--to", path, "-q"]).expect_refusal();
+    let message = bench.cdi(&["import", "image", "--to", path, "-q"]).expect_refusal();
     let words =
         format!("the disk needs 2 MiB, the device {path} has 1 MiB: choose a larger device");
-    assert!(complaint.contains(&words), "{complaint}");
-    assert!(!complaint.contains("PVC"), "{complaint}");
+    assert!(message.contains(&words), "{message}");
+    assert!(!message.contains("PVC"), "{message}");
 }
 
 #[test]
@@ -271,9 +271,9 @@ fn archive_is_refused_unless_the_format_is_raw() {
     let zip = [&b"PK\x03\x04"[..], &pattern(MIB)[4..]].concat();
     bench.write("disk.img.zip", &zip);
     let arguments = ["import", "disk.img.zip", "--to", "disk.img"];
-    let complaint = bench.cdi(&arguments).expect_refusal();
+    let message = bench.cdi(&arguments).expect_refusal();
     let words = "because: the image is a zip archive, which is not supported: extract the disk image from it first";
-    assert!(complaint.contains(words), "{complaint}");
+    assert!(message.contains(words), "{message}");
     assert_eq!(bench.files(), ["disk.img.zip"]);
     bench.cdi(&[&arguments[..], &["--format", "raw"]].concat()).expect_success();
     assert!(std::fs::read(bench.path("disk.img")).unwrap() == zip);
@@ -298,7 +298,7 @@ fn target_that_cannot_be_created_is_named() {
     let bench = Bench::new();
     bench.write("image", pattern(MIB));
     let arguments = ["import", "image", "--to", "no/such/disk.img", "-q"];
-    let complaint = bench.cdi(&arguments).expect_refusal();
+    let message = bench.cdi(&arguments).expect_refusal();
     let expected = "error: cannot import image to no/such/disk.img\n  because: ";
-    assert!(complaint.starts_with(expected), "{complaint}");
+    assert!(message.starts_with(expected), "{message}");
 }

@@ -36,7 +36,7 @@ struct Server {
 }
 
 impl Server {
-    fn beside(destination: &Path) -> Self {
+    fn start(destination: &Path) -> Self {
         Self::behind(destination, false, Vec::new())
     }
 
@@ -147,7 +147,7 @@ fn every_pair_of_volumes_sends_little_more_than_the_data() {
     for (from, volume) in volumes.iter().enumerate() {
         let Some(targets) = Target::both() else { return };
         for (to, target) in targets.iter().enumerate() {
-            let (end, sent) = Server::beside(&target.path()).take(volume);
+            let (end, sent) = Server::start(&target.path()).take(volume);
             // By contract, a clone from files to files is called so.
             let preallocated = (from, to) == (1, 1);
             assert_eq!(end, ServerExit::Complete(Completed { cloned: true, preallocated }));
@@ -235,7 +235,7 @@ fn too_small_target_is_rejected_and_stays_empty() {
         };
         let volume = SourceVolume::open(&path, mode).unwrap();
         for destination in [target.path().join("disk.img"), device.path().to_owned()] {
-            let error = Server::beside(&destination).send(&volume, false).unwrap_err();
+            let error = Server::start(&destination).send(&volume, false).unwrap_err();
             // A connection that is closed may be seen before the response, which the next attempt then gets.
             assert!(matches!(error, Error::Status { status: 400, .. }), "{error:?}");
         }

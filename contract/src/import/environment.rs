@@ -11,7 +11,7 @@ use crate::quantity::{BadQuantity, Quantity};
 
 /// Names of the variables.
 pub mod name {
-    #![allow(missing_docs)] // the names say it all; `ImportJob` says what each means
+    #![allow(missing_docs)] // documented at the fields of `ImportJob`
     pub const SOURCE: &str = "IMPORTER_SOURCE";
     pub const ENDPOINT: &str = "IMPORTER_ENDPOINT";
     pub const CONTENT_TYPE: &str = "IMPORTER_CONTENTTYPE";

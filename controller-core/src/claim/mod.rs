@@ -1,4 +1,4 @@
-//! The claim of a DataVolume, to the letter and to the byte.
+//! The PVC of a DataVolume: its spec, size, labels and annotations.
 
 mod modes;
 mod source;
@@ -23,23 +23,22 @@ use crate::{classes, config, import};
 
 pub use source::{annotations, common_annotations, upload_annotations};
 
-/// What a claim depends on.
+/// What the PVC depends on.
 pub struct Facts<'a> {
-    /// The DataVolume.
     pub volume: &'a DataVolume,
     /// All storage classes.
     pub classes: &'a [StorageClass],
     /// Their profiles.
     pub profiles: &'a [StorageProfile],
-    /// Volumes, which matter for classes that are not there.
+    /// Volumes, for storage classes that do not exist.
     pub volumes: &'a [PersistentVolume],
-    /// The settings in force.
+    /// The effective settings.
     pub config: Option<&'a CdiConfig>,
     /// For the labels.
     pub installation: &'a Installation,
 }
 
-/// Why no claim can be made. Each is told with the event `ErrClaimNotValid`.
+/// Why no PVC can be created. Each is reported with the event `ErrClaimNotValid`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Neither `pvc` nor `storage`.
@@ -48,7 +47,7 @@ pub enum Error {
     /// Files need a file system.
     #[error("ContentType Archive cannot have block volumeMode")]
     ArchiveOnBlock,
-    /// A class may yet come, or a volume.
+    /// A storage class or a volume may be created later.
     #[error("DataVolume.storage spec is missing accessMode and no storageClass to choose profile")]
     NoClass,
     /// The profile is empty.
@@ -65,25 +64,23 @@ pub enum Error {
         /// Its name.
         profile: String,
     },
-    /// A disk has a size, unless it is a clone.
+    /// Only a clone may leave its size to its source.
     #[error("PVC Spec is not valid - missing storage size")]
     NoSize,
     /// Not a quantity.
     #[error("PVC Spec is not valid - {size:?} is not a storage size")]
-    BadSize {
-        /// What it is.
-        size: String,
-    },
+    BadSize { size: String },
     /// Less than any disk.
     #[error("PVC Spec is not valid - storage size should be at least 1MiB")]
     TooSmall,
-    /// More than any storage.
+    /// More bytes than fit a quantity.
     #[error("PVC Spec is not valid - the storage size and the file system's overhead pass 2^63")]
     TooLarge,
 }
 
 impl Error {
-    /// Whether the next StorageClass, StorageProfile or volume may put it right, so that trying again before is idle.
+    /// Whether only a change of a StorageClass, StorageProfile or volume can resolve it, so that a retry before is
+    /// useless.
     pub fn waits_for_storage(&self) -> bool {
         match self {
             Self::NoClass => true,
@@ -99,10 +96,10 @@ impl Error {
     }
 }
 
-/// The spec of the claim. That of an existing claim is never made to follow it.
+/// The spec of a new PVC. An existing PVC is never changed to match it.
 ///
 /// # Errors
-/// [`Error`], in the words that people are told.
+/// [`Error`], whose text is the message of the event.
 pub fn spec(facts: &Facts) -> Result<PersistentVolumeClaimSpec, Error> {
     let DataVolumeSpec { pvc, storage, .. } = &facts.volume.spec;
     match (pvc, storage) {
@@ -113,20 +110,20 @@ pub fn spec(facts: &Facts) -> Result<PersistentVolumeClaimSpec, Error> {
     }
 }
 
-/// Whether the webhook for claims completes this one, as it does for anybody's with this label.
+/// Whether the PVC webhook completes this PVC, as it does every PVC with this label.
 fn webhook_renders(facts: &Facts) -> bool {
     let setting = facts.config.and_then(|config| config.spec.webhook_pvc_rendering.as_deref());
     let label = meta::label(&facts.volume.metadata, labels::APPLY_STORAGE_PROFILE);
     setting != Some("Disabled") && label == Some("true") && !is_sized_by_source(facts.volume)
 }
 
-/// Whether the size is that of a source. It may be in another namespace, where the webhook looks at nothing, as it verifies
-/// no permission. The controller looks once it has verified the token.
+/// Whether the size is that of a source. It may be in another namespace, where the webhook looks at nothing, as it
+/// verifies no permission. The controller looks once it has verified the token.
 fn is_sized_by_source(volume: &DataVolume) -> bool {
     let storage = volume.spec.storage.as_ref();
     let resources = storage.and_then(|storage| storage.resources.as_ref());
     let requests = resources.and_then(|resources| resources.requests.as_ref());
-    Operation::of(&volume.spec) == Operation::Clone
+    Operation::from_spec(&volume.spec) == Operation::Clone
         && requests.is_none_or(|requests| requests.get("storage").is_none_or(meta::is_zero))
 }
 
@@ -174,13 +171,13 @@ fn rendered(facts: &Facts, storage: &StorageSpec) -> Result<PersistentVolumeClai
     })
 }
 
-/// The size of the claim: that of the disk, what its file system needs, and what the storage makes at least.
+/// The size of the PVC: that of the disk and the overhead of its file system, at least the minimum of the storage.
 fn size(facts: &Facts, storage: &StorageSpec, modes: &modes::Modes) -> Result<WireQuantity, Error> {
     let requests = storage.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let is_clone = Operation::of(&facts.volume.spec).is_clone();
+    let is_clone = Operation::from_spec(&facts.volume.spec).is_clone();
     let wanted = requests.and_then(|requests| requests.get("storage"));
     let Some(wanted) = wanted.filter(|size| !is_clone || !meta::is_zero(size)) else {
-        // A clone is as large as its source, which somebody else looks at.
+        // A clone is as large as its source, which the clone controller reads.
         return if is_clone { Ok(WireQuantity("0".into())) } else { Err(Error::NoSize) };
     };
     let disk = wanted.0.parse::<Quantity>().ok().and_then(Quantity::bytes);
@@ -207,28 +204,28 @@ fn size(facts: &Facts, storage: &StorageSpec, modes: &modes::Modes) -> Result<Wi
     }
 }
 
-/// As short as it can be said exactly: `10Gi`, `11327976244`.
+/// The shortest exact form: `10Gi`, `11327976244`.
 pub fn quantity(size: ByteCount) -> WireQuantity {
     let plain = size.to_string();
     let short = plain.parse::<Quantity>().map(|quantity| quantity.to_string());
     WireQuantity(short.unwrap_or(plain))
 }
 
-/// What the DataVolume's source holds.
+/// The content type of the DataVolume; a disk by default.
 pub fn content_type(volume: &DataVolume) -> ContentType {
     volume.spec.content_type.unwrap_or_default()
 }
 
-/// Whether every byte gets its room: the DataVolume's word, else the cluster's.
-pub fn preallocation(said: Option<bool>, config: Option<&CdiConfig>) -> bool {
+/// Whether storage is allocated for every byte: as the DataVolume requests, else as the cluster's settings do.
+pub fn preallocation(requested: Option<bool>, config: Option<&CdiConfig>) -> bool {
     let cluster = || config.and_then(|config| config.status.as_ref()?.preallocation);
-    said.or_else(cluster).unwrap_or(false)
+    requested.or_else(cluster).unwrap_or(false)
 }
 
-/// The claim to make.
+/// The PVC to create.
 ///
 /// # Errors
-/// [`Error`], in the words that people are told.
+/// [`Error`], whose text is the message of the event.
 pub fn object(
     facts: &Facts,
     operation: &Operation,
@@ -242,16 +239,17 @@ pub fn object(
         content_type(volume),
         preallocation(volume.spec.preallocation, facts.config),
     ));
-    let mut say = |key: &str, value: &str| annotations.insert(key.to_owned(), value.to_owned());
-    say(state::POD_RESTARTS, "0");
-    say(state::CREATED_FOR_DATA_VOLUME, meta::uid(&volume.metadata));
-    say(request::USE_POPULATOR, population.annotation());
+    let mut annotate =
+        |key: &str, value: &str| annotations.insert(key.to_owned(), value.to_owned());
+    annotate(state::POD_RESTARTS, "0");
+    annotate(state::CREATED_FOR_DATA_VOLUME, meta::uid(&volume.metadata));
+    annotate(request::USE_POPULATOR, population.annotation());
     if let Some(class) = volume.spec.priority_class_name.as_ref().filter(|name| !name.is_empty()) {
-        say(request::PRIORITY_CLASS, class);
+        annotate(request::PRIORITY_CLASS, class);
     }
     let account = volume.spec.service_account_name.as_ref().filter(|name| !name.is_empty());
     if let Some(account) = account {
-        say(request::SERVICE_ACCOUNT, account);
+        annotate(request::SERVICE_ACCOUNT, account);
     }
     match population {
         PopulationMode::Populator => {
@@ -260,7 +258,7 @@ pub fn object(
                 let honors =
                     facts.config.is_some_and(|config| config::honors_waiting(&config.spec));
                 if !honors {
-                    say(request::BIND_IMMEDIATE, "");
+                    annotate(request::BIND_IMMEDIATE, "");
                 }
             }
         }
@@ -302,7 +300,7 @@ pub fn object(
 fn claim_labels(facts: &Facts, spec: &PersistentVolumeClaimSpec) -> Pairs {
     let mut pairs = Pairs::new();
     if spec.volume_mode.as_deref() != Some(modes::BLOCK) {
-        // A file system with one disk on it is full from the beginning.
+        // A file system that contains one disk is full from the start.
         pairs.insert(labels::FILLING_UP_ALERT.into(), "disabled".into());
     }
     pairs.extend(facts.volume.metadata.labels.clone().unwrap_or_default());
@@ -310,7 +308,7 @@ fn claim_labels(facts: &Facts, spec: &PersistentVolumeClaimSpec) -> Pairs {
     pairs
 }
 
-/// A claim like another in what storage it is on, and how much of it.
+/// The spec of a PVC with the same storage class, modes and size as another.
 pub fn same_storage(claim: &PersistentVolumeClaim) -> PersistentVolumeClaimSpec {
     let spec = claim.spec.clone().unwrap_or_default();
     PersistentVolumeClaimSpec {
@@ -330,7 +328,7 @@ pub fn request_of(size: ByteCount) -> VolumeResourceRequirements {
     }
 }
 
-/// Whether a claim's class makes it wait for its consumer, which nobody has seen yet.
+/// Whether a PVC waits for its first consumer, and the scheduler has not chosen a node yet.
 pub fn waits_for_consumer(claim: &PersistentVolumeClaim, class: Option<&StorageClass>) -> bool {
     class.is_some_and(classes::waits_for_consumer)
         && !meta::has_annotation(&claim.metadata, request::SELECTED_NODE)

@@ -1,4 +1,4 @@
-//! Class, volume mode and access modes of a claim.
+//! Class, volume mode and access modes of a PVC.
 
 use api::v1beta1::{ClaimPropertySet, ContentType, StorageProfile, StorageSpec};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -7,7 +7,7 @@ use super::{Error, Facts};
 use crate::volume::PersistentVolume;
 use crate::{classes, meta};
 
-/// What became of the words of `spec.storage`.
+/// The class and modes that `spec.storage` resolves to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Modes {
     pub class_name: Option<String>,
@@ -17,10 +17,10 @@ pub(super) struct Modes {
 
 pub(super) const BLOCK: &str = "Block";
 pub(super) const FILESYSTEM: &str = "Filesystem";
-/// Left to the webhook that completes claims.
+/// Left to the PVC webhook.
 pub(super) const FROM_PROFILE: &str = "FromStorageProfile";
 
-/// The DataVolume's own word, else that of the class's profile, else none.
+/// The DataVolume's own modes, else those of the class's profile, else none.
 pub(super) fn complete(
     facts: &Facts,
     storage: &StorageSpec,
@@ -81,7 +81,7 @@ fn from_profile(facts: &Facts, class: &StorageClass, mut modes: Modes) -> Result
     Ok(modes)
 }
 
-/// Without a class a volume may be there all the same, made by hand for the class that is named.
+/// Without the named class, a volume may exist that an administrator created for it.
 fn from_volume(facts: &Facts, storage: &StorageSpec, mut modes: Modes) -> Result<Modes, Error> {
     let volume = modes.class_name.as_deref().and_then(|name| {
         let of_class = |volume: &&PersistentVolume| volume.class_name() == name;
@@ -100,7 +100,7 @@ fn from_volume(facts: &Facts, storage: &StorageSpec, mut modes: Modes) -> Result
     Ok(modes)
 }
 
-/// Whether a volume that is free offers what is asked for.
+/// Whether a volume is available and satisfies the request.
 fn satisfies(volume: &PersistentVolume, storage: &StorageSpec, modes: &Modes) -> bool {
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
     let Some(spec) = volume.spec.as_ref() else { return false };

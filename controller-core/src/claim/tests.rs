@@ -4,7 +4,7 @@ use super::*;
 
 const GIB: u64 = 1 << 30;
 
-/// A cluster to make claims in.
+/// The storage classes, profiles and volumes of a cluster.
 struct Cluster {
     classes: Vec<StorageClass>,
     profiles: Vec<StorageProfile>,
@@ -19,8 +19,8 @@ fn sets(text: &[(&[&str], &str)]) -> Value {
 }
 
 impl Cluster {
-    /// `shared` has block devices for several nodes and file systems for one, `files` the latter only, and is the default;
-    /// `bare` is known to nobody.
+    /// `shared` has block devices for several nodes and file systems for one, `files` the latter only, and is the
+    /// default; `bare` has no capabilities.
     fn new() -> Self {
         let class = |name: &str, mark: Option<&str>| {
             let annotations = mark.map(|mark| json!({ mark: "true" }));
@@ -100,7 +100,7 @@ fn storage(changes: Value) -> Value {
     json!({ "source": { "blank": {} }, "storage": storage })
 }
 
-/// Class, volume mode, access modes and size, or what is wrong.
+/// Class, volume mode, access modes and size, or the error.
 fn short(result: Result<PersistentVolumeClaimSpec, String>) -> String {
     match result {
         Err(error) => error,
@@ -115,7 +115,7 @@ fn short(result: Result<PersistentVolumeClaimSpec, String>) -> String {
 }
 
 #[test]
-fn what_is_not_said_comes_from_the_profile() {
+fn missing_modes_come_from_the_profile() {
     let cluster = Cluster::new();
     for (changes, expected) in [
         (json!({}), "files Filesystem ReadWriteOnce 11327976244"),
@@ -176,7 +176,7 @@ fn a_disk_prefers_the_default_for_virtual_machines_and_files_do_not() {
 }
 
 #[test]
-fn without_any_class_a_claim_waits_or_takes_a_volume_made_by_hand() {
+fn without_any_class_a_pvc_waits_or_takes_a_volume_created_by_hand() {
     let mut cluster = Cluster::new();
     cluster.classes.clear();
     let waits =
@@ -286,7 +286,7 @@ fn only_a_clone_may_leave_its_size_to_its_source() {
 }
 
 #[test]
-fn a_verbatim_claim_is_left_as_it_is() {
+fn spec_pvc_is_copied_unchanged() {
     let pvc = json!({
         "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1" } },
         "volumeName": "v", "storageClassName": "gone", "volumeAttributesClassName": "gold",
@@ -296,7 +296,7 @@ fn a_verbatim_claim_is_left_as_it_is() {
 }
 
 #[test]
-fn what_the_webhook_completes_is_left_to_it() {
+fn fields_for_the_pvc_webhook_are_left_unset() {
     let mut cluster = Cluster::new();
     let label = json!({ labels::APPLY_STORAGE_PROFILE: "true" });
     let wanted = storage(json!({ "storageClassName": "bare" }));
@@ -337,7 +337,7 @@ fn a_clone_without_a_size_is_not_left_to_the_webhook() {
 }
 
 #[test]
-fn the_claim_carries_what_its_workers_have_to_know() {
+fn the_pvc_has_the_annotations_that_its_workers_need() {
     let cluster = Cluster::new();
     let volume: DataVolume = serde_json::from_value(json!({
         "apiVersion": "v", "kind": "DataVolume",
@@ -355,7 +355,7 @@ fn the_claim_carries_what_its_workers_have_to_know() {
     .unwrap();
     let installation = Installation { part_of: Some("platform".into()), ..Installation::default() };
     let facts = cluster.facts(&volume, &installation);
-    let operation = Operation::of(&volume.spec);
+    let operation = Operation::from_spec(&volume.spec);
 
     let moved = object(&facts, &operation, PopulationMode::Populator).unwrap();
     let get = |key| meta::annotation(&moved.metadata, key);

@@ -1,4 +1,4 @@
-//! Whose a volume is, and with what class a snapshot of it can be taken.
+//! The driver of a volume, and the class for a snapshot of it.
 
 use std::fmt;
 
@@ -9,17 +9,15 @@ use crate::event::Event;
 use crate::meta;
 use crate::volume::PersistentVolume;
 
-/// A volume that says it belongs to another claim than the one that names it.
+/// A volume whose `claimRef` is not the PVC that names the volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("volume {volume:?} is not bound to the claim {claim:?}, which names it")]
 pub struct NotItsVolume {
-    /// The volume.
     pub volume: String,
-    /// The claim.
     pub claim: String,
 }
 
-/// The driver of a claim: that of its volume, else that of its class. `None`: nobody knows.
+/// The driver of a PVC: that of its volume, else the provisioner of its class. `None`: unknown.
 ///
 /// # Errors
 /// [`NotItsVolume`].
@@ -52,24 +50,21 @@ pub fn driver_of(
 /// A VolumeSnapshotClass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotClass {
-    /// Its name.
     pub name: String,
-    /// Who takes the snapshots.
+    /// The driver that takes the snapshots.
     pub driver: String,
-    /// It is the one to take unless another is named.
+    /// Whether it is used if no class is named.
     pub is_default: bool,
 }
 
-/// A snapshot class, and why it was taken.
+/// A snapshot class, and why it was selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChosenClass {
-    /// Its name.
     pub name: String,
-    /// Why it.
     pub because: Choice,
 }
 
-/// Why a snapshot class was taken.
+/// Why a snapshot class was selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The StorageProfiles of source and target name it.
@@ -81,7 +76,7 @@ pub enum Choice {
 }
 
 impl ChosenClass {
-    /// Tells which it is.
+    /// The event that reports the selection.
     pub fn event(&self) -> Event {
         Event::normal("VolumeSnapshotClassSelected", self.to_string())
     }
@@ -100,8 +95,8 @@ impl fmt::Display for ChosenClass {
     }
 }
 
-/// The class for a snapshot of a volume of `driver`. `named` is what the StorageProfiles of source and target name, where
-/// they name the same: that one or none. Otherwise a default of the driver, else the first by name.
+/// The class for a snapshot of a volume of `driver`. `named` is the class in the StorageProfiles of source and target,
+/// if both name the same: that one or none. Otherwise a default of the driver, else the first by name.
 pub fn snapshot_class(
     classes: &[SnapshotClass],
     driver: &str,
@@ -119,7 +114,7 @@ pub fn snapshot_class(
     Some(ChosenClass { name: class.name.clone(), because })
 }
 
-/// What the profiles of source and target name, where both name the same.
+/// The class in the profiles of source and target, if both name the same.
 pub fn named_by_both<'a>(source: Option<&'a str>, target: Option<&str>) -> Option<&'a str> {
     source.filter(|name| !name.is_empty() && Some(*name) == target)
 }
@@ -157,8 +152,8 @@ mod tests {
         ];
         for (driver, named, expected) in table {
             let chosen = snapshot_class(&classes(), driver, named);
-            let said = chosen.map(|class| class.event().message);
-            assert_eq!(said.as_deref(), expected, "{driver} {named:?}");
+            let message = chosen.map(|class| class.event().message);
+            assert_eq!(message.as_deref(), expected, "{driver} {named:?}");
         }
         assert_eq!(named_by_both(Some("a"), Some("a")), Some("a"));
         for (one, other) in [
@@ -173,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_volume_knows_its_driver_better_than_the_class() {
+    fn driver_of_the_volume_takes_precedence_over_the_class() {
         let claim: PersistentVolumeClaim = serde_json::from_value(json!({
             "metadata": { "name": "disk", "namespace": "vms", "uid": "1" },
         }))

@@ -1,4 +1,4 @@
-//! What the next step of a clone depends on.
+//! Inputs of the next step of a clone.
 
 use std::time::Duration;
 
@@ -12,63 +12,58 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::plan::ClonePlan;
 use super::reason::Fallback;
-use crate::bound::Seen;
+use crate::bound::ObservedEvent;
 use crate::meta::{self, Installation};
 use crate::object::ObjectRef;
 use crate::plan::Write;
 use crate::snapshot::VolumeSnapshot;
 use crate::volume::PersistentVolume;
 
-/// What the next step of a clone depends on.
+/// Inputs of the next step of a clone.
 pub struct Facts<'a> {
-    /// The claim that is to be filled.
+    /// The PVC to populate.
     pub target: &'a PersistentVolumeClaim,
-    /// What it is filled with.
     pub source: Source<'a>,
-    /// How, as it was decided.
+    /// The method, as decided before.
     pub plan: &'a ClonePlan,
-    /// What was made for it so far, by the names of [`Names`].
-    pub temporary: Temporary<'a>,
-    /// The target's class.
+    /// The objects that were created for the clone so far, by their [`Names`].
+    pub temporary: IntermediateObjects<'a>,
+    /// The target's storage class.
     pub class: Option<&'a StorageClass>,
-    /// The class of claims that are made of the source, a snapshot, to be copied: the first of its driver.
+    /// The class of the PVC that is restored from the source, a snapshot, to be copied: the first of its driver.
     pub restore_class: Option<&'a StorageClass>,
-    /// Every byte of the target is to have its room.
+    /// Whether space is allocated for all of the target.
     pub preallocation: bool,
-    /// Priority class of pods.
+    /// Priority class of worker pods.
     pub priority_class: Option<&'a str>,
-    /// How long a driver has; see [`patience`](super::patience).
+    /// Timeout of the driver; see [`patience`](super::patience).
     pub patience: Option<Duration>,
-    /// The clock.
     pub now: Timestamp,
     /// The cloner's image.
     pub image: &'a str,
     /// Where worker pods may run.
     pub placement: Option<&'a NodePlacement>,
-    /// The settings in force.
+    /// The effective configuration.
     pub config: Option<&'a CdiConfig>,
     /// For the labels.
     pub installation: &'a Installation,
 }
 
-/// What is cloned.
+/// The source of a clone.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
-    /// A claim.
     Claim {
-        /// The claim.
         claim: &'a PersistentVolumeClaim,
-        /// Nobody is still filling it.
+        /// Whether it is completely populated.
         populated: bool,
         /// Pods that may write to it ([`writers`](super::writers)).
         writers: &'a [&'a str],
     },
-    /// A VolumeSnapshot.
     Snapshot(&'a SnapshotState),
 }
 
 impl Source<'_> {
-    /// Where it is, and everything that is made for the clone.
+    /// The namespace of the source and of all objects that are created for the clone.
     pub fn namespace(&self) -> &str {
         match self {
             Self::Claim { claim, .. } => meta::namespace(&claim.metadata),
@@ -77,48 +72,44 @@ impl Source<'_> {
     }
 }
 
-/// A VolumeSnapshot.
+/// State of a VolumeSnapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotState {
-    /// Its name.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// When the object was made.
-    pub made_at: Option<Timestamp>,
-    /// The storage has it: from now on the source may change.
+    pub created_at: Option<Timestamp>,
+    /// The storage has taken it: the source may change from now on.
     pub taken: bool,
-    /// Claims can be made of it.
+    /// PVCs can be restored from it.
     pub ready: bool,
-    /// The least that they have to request; zero where the driver does not tell.
+    /// The smallest request of such a PVC; zero if the driver does not report it.
     pub restore_size: Option<ByteCount>,
-    /// Of the volume that it was taken of.
+    /// Mode of the volume that it was taken of.
     pub mode: Option<ClaimVolumeMode>,
-    /// What the driver complains of.
+    /// The error that the driver reports.
     pub error: Option<String>,
-    /// It is terminating.
-    pub leaving: bool,
+    pub is_terminating: bool,
     pub uid: Option<String>,
 }
 
 impl SnapshotState {
-    /// `None` where it is terminating.
+    /// `None` if it is terminating.
     pub fn delete(&self) -> Option<Write> {
         let mut target = ObjectRef::named::<VolumeSnapshot>(&self.namespace, &self.name);
         target.uid.clone_from(&self.uid);
-        (!self.leaving).then_some(Write::Delete(target))
+        (!self.is_terminating).then_some(Write::Delete(target))
     }
 }
 
-/// What was made for a clone. All of it lies in the namespace of the source.
+/// The objects that were created for a clone, in the namespace of the source.
 #[derive(Clone, Copy, Default)]
-pub struct Temporary<'a> {
-    /// [`Names::claim`], and its volume, and what was told of it.
+pub struct IntermediateObjects<'a> {
+    /// [`Names::claim`].
     pub claim: Option<&'a PersistentVolumeClaim>,
-    /// The volume of that claim.
+    /// The volume of that PVC.
     pub volume: Option<&'a PersistentVolume>,
-    /// The events of that claim.
-    pub told: &'a [Seen],
+    /// Events of that PVC.
+    pub pvc_warnings: &'a [ObservedEvent],
     /// [`Names::source_claim`].
     pub source_claim: Option<&'a PersistentVolumeClaim>,
     /// [`Names::snapshot`].
@@ -127,34 +118,33 @@ pub struct Temporary<'a> {
     pub pod: Option<&'a Pod>,
 }
 
-/// Names of what is made for a clone.
+/// Names of the objects that are created for a clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// The claim whose volume goes to the target.
+    /// The PVC whose volume is rebound to the target.
     pub claim: String,
-    /// The claim that a snapshot becomes, to be copied.
+    /// The PVC that is restored from a snapshot, to be copied.
     pub source_claim: String,
-    /// The snapshot.
     pub snapshot: String,
-    /// The pod that binds and grows a claim.
+    /// The pod that causes a PVC to be bound and expanded.
     pub pod: String,
 }
 
 impl Names {
-    /// For the target with this UID. A copy that follows on a driver's failure has a claim of another name: the first may
-    /// take as long to go as it took to come to nothing.
-    pub fn of(target_uid: &str, plan: &ClonePlan) -> Self {
+    /// For the target with this UID. A copy after a failure of the driver has a PVC of another name: the driver may
+    /// take long to delete the first one.
+    pub fn for_plan(target_uid: &str, plan: &ClonePlan) -> Self {
         let note = plan.fallback().map(ToString::to_string);
         Self::after(target_uid, note.as_deref())
     }
 
-    /// For a target as it is, by what is noted on it.
+    /// For a target, by the plan in its annotations.
     pub fn noted(target: &ObjectMeta) -> Self {
         Self::after(meta::uid(target), meta::annotation(target, state::CLONE_FALLBACK_REASON))
     }
 
     fn after(target_uid: &str, fallback: Option<&str>) -> Self {
-        let is_late = fallback.is_some_and(Fallback::tells_of_driver);
+        let is_late = fallback.is_some_and(Fallback::is_driver_failure);
         let claim = if is_late { "tmp-copy-pvc" } else { "tmp-pvc" };
         Self {
             claim: format!("{claim}-{target_uid}"),
@@ -167,10 +157,10 @@ impl Names {
 
 impl Facts<'_> {
     pub(super) fn names(&self) -> Names {
-        Names::of(meta::uid(&self.target.metadata), self.plan)
+        Names::for_plan(meta::uid(&self.target.metadata), self.plan)
     }
 
-    /// What the target asks for.
+    /// The size that the target requests.
     pub(super) fn wanted(&self) -> Option<ByteCount> {
         meta::bytes(meta::requested(self.target)?)
     }

@@ -1,4 +1,4 @@
-//! Who could change a source while it is cloned.
+//! Pods that could change a source while it is cloned.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use crate::event::Event;
 use crate::meta;
 
-/// Names of the pods, of one namespace, that may write to the claim. Those that only read are none of them, and neither
-/// are the readers of other clones.
+/// Names of the pods, of one namespace, that may write to the PVC. Excludes pods that only read, as those of other
+/// clones do.
 pub fn writers<'a>(pods: &'a [Pod], claim: &str) -> Vec<&'a str> {
     let is_writer = |pod: &&Pod| {
         let phase = meta::pod_phase(pod);
@@ -21,16 +21,16 @@ pub fn writers<'a>(pods: &'a [Pod], claim: &str) -> Vec<&'a str> {
     pods.iter().filter(is_writer).map(|pod| meta::name(&pod.metadata)).collect()
 }
 
-/// What is told of each of them on the target.
+/// The events about them, for the target.
 pub fn events(namespace: &str, writers: &[&str], claim: &str) -> Vec<Event> {
-    let told = |pod: &&str| {
+    let event = |pod: &&str| {
         let message = format!("pod {namespace}/{pod} using PersistentVolumeClaim {claim}");
         Event::warning(api::events::CLONE_SOURCE_IN_USE, message)
     };
-    writers.iter().map(told).collect()
+    writers.iter().map(event).collect()
 }
 
-/// What is waited for until they are done, as a sentence for the DataVolume goes on.
+/// What the clone waits for, as the rest of a sentence that begins with "Waits for".
 pub fn free_of(claim: &str, writers: &[&str]) -> String {
     format!("{claim} to be free: it is used by {}", writers.join(", "))
 }
@@ -46,7 +46,7 @@ fn writes(spec: &PodSpec, claim: &str) -> bool {
     let of_all = |containers: &[k8s_openapi::api::core::v1::Container]| {
         containers.iter().any(|container| {
             let mounts = container.volume_mounts.iter().flatten();
-            // A device has no read-only form.
+            // A block device has no read-only mount.
             let mut devices = container.volume_devices.iter().flatten();
             mounts
                 .filter(|mount| mount.read_only != Some(true))
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_may_write_is_in_the_way() {
+    fn only_pods_that_may_write_are_writers() {
         let ours = || json!({ "claimName": "golden" });
         let mounted = || json!({ "name": "c", "image": "i", "volumeMounts": [{ "name": "disk", "mountPath": "/d" }] });
         let read_only = json!({

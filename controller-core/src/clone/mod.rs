@@ -1,8 +1,8 @@
-//! Cloning: which way, and step by step.
+//! Cloning: the choice of a method, and its steps.
 //!
-//! [`plan_clone`] decides once, and the decision is noted on the target. From then on [`advance`] says, from what is in the
-//! cluster at the moment, what to do next. Nothing is remembered elsewhere: a controller that was killed between any two
-//! steps goes on where it was.
+//! [`plan_clone`] decides once, and the decision is written to annotations of the target. From then on [`advance`]
+//! plans the next step from the objects in the cluster. There is no other state: a controller that was killed between
+//! two steps continues after a restart.
 //!
 //! ```text
 //! csi-clone     CSIClone ──────────────────────► PrepClaim ─► Rebind ─► Succeeded
@@ -14,9 +14,10 @@
 //! any of the first two ── the driver refuses, or takes too long ──► copy
 //! ```
 //!
-//! Where there is no populator, pods copy to the target itself, and a snapshot becomes a claim before ([`restore`]).
+//! Without a populator, pods copy to the target itself, and a snapshot is restored to a PVC before ([`restore`]).
 
 mod driver;
+mod driver_failure;
 mod facts;
 mod in_use;
 mod objects;
@@ -33,13 +34,13 @@ mod snapshot_facts;
 mod steps;
 mod target;
 mod token;
-mod trouble;
 mod turns;
 
 pub use driver::{
     Choice, ChosenClass, NotItsVolume, SnapshotClass, driver_of, named_by_both, snapshot_class,
 };
-pub use facts::{Facts, Names, SnapshotState, Source, Temporary};
+pub use driver_failure::patience;
+pub use facts::{Facts, IntermediateObjects, Names, SnapshotState, Source};
 pub use in_use::{events as events_of_writers, free_of, writers};
 pub use objects::Snapshot;
 pub use origin::{Origin, OriginKind};
@@ -68,5 +69,4 @@ pub use target::{
     noted_plan, owner, owner_uid, progressed, requested, stuck, target_labels,
 };
 pub use token::{HeldToken, TokenFacts, TokenHolder, TokenRefusal, verify_clone_token};
-pub use trouble::patience;
-pub use turns::{has_begun, is_at_work};
+pub use turns::{has_begun, is_active};

@@ -1,4 +1,4 @@
-//! What is made for a clone, in the namespace of the source, and goes with it.
+//! The objects that are created for a clone in the namespace of the source, and deleted with it.
 
 use api::annotations::{request, state};
 use api::labels;
@@ -20,8 +20,8 @@ use crate::{claim, worker};
 /// Group and version of snapshots.
 const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
 
-/// Of our own annotations on the target, those that are meant for a claim that is filled for it too. All others are orders to
-/// one of our controllers, or what one has said: whoever owns the target may not give orders where the source is.
+/// This project's annotations that a temporary PVC gets from the target. All others are instructions to or status of
+/// this project's controllers: the owner of the target must not give instructions in the namespace of the source.
 const COPIED: [&str; 6] = [
     request::BIND_IMMEDIATE,
     request::RETAIN_PODS,
@@ -30,18 +30,14 @@ const COPIED: [&str; 6] = [
     request::PRIORITY_CLASS,
     state::PREALLOCATION_REQUESTED,
 ];
-/// A VolumeSnapshot to be made.
+/// A VolumeSnapshot to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its labels.
     pub labels: Pairs,
-    /// Its class.
     pub class: String,
-    /// The claim that it is taken of.
+    /// The PVC that it is taken of.
     pub claim: String,
 }
 
@@ -65,7 +61,6 @@ impl Snapshot {
         }
     }
 
-    /// As on the wire.
     pub fn to_json(&self) -> Value {
         json!({
             "apiVersion": format!("{SNAPSHOT_GROUP}/v1"),
@@ -79,14 +74,14 @@ impl Snapshot {
     }
 }
 
-/// Labels by which all of it is found again.
+/// Labels by which all objects of the clone are found.
 pub(super) fn marks(facts: &Facts) -> Pairs {
     let mut pairs = facts.installation.labels();
     pairs.insert(labels::OWNED_BY_UID.into(), meta::uid(&facts.target.metadata).into());
     pairs
 }
 
-/// The snapshot of a claim.
+/// The snapshot of a PVC.
 pub(super) fn snapshot(facts: &Facts, class: &str, of: &str) -> Snapshot {
     Snapshot {
         namespace: facts.source.namespace().to_owned(),
@@ -97,25 +92,23 @@ pub(super) fn snapshot(facts: &Facts, class: &str, of: &str) -> Snapshot {
     }
 }
 
-/// What a claim is made of.
+/// The data source of a PVC.
 pub(super) enum Of<'a> {
-    /// Another claim.
     Claim(&'a str),
-    /// A VolumeSnapshot.
     Snapshot(&'a str),
 }
 
-/// The claim whose volume goes to the target, made of something by the storage.
+/// The PVC that the storage populates, and whose volume is rebound to the target.
 pub(super) fn claim_of(facts: &Facts, of: &Of, size: Option<ByteCount>) -> PersistentVolumeClaim {
     let mut spec = claim::same_storage(facts.target);
     if let Some(size) = size {
         spec.resources = Some(claim::request_of(size));
     }
-    made_of(&mut spec, of);
+    set_data_source(&mut spec, of);
     temporary(facts, facts.names().claim, Pairs::new(), spec)
 }
 
-/// The claim that a pod writes to, of a copy of `source`.
+/// The PVC that pods copy `source` to.
 pub(super) fn claim_to_copy_to(facts: &Facts, source: &str) -> PersistentVolumeClaim {
     let target = &facts.target.metadata;
     let mut annotations = Pairs::from([
@@ -123,7 +116,7 @@ pub(super) fn claim_to_copy_to(facts: &Facts, source: &str) -> PersistentVolumeC
         (state::PREALLOCATION_REQUESTED.into(), facts.preallocation.to_string()),
         (state::OWNER_UID.into(), meta::uid(target).to_owned()),
         (state::POD_RESTARTS.into(), "0".into()),
-        // Both claims are of one namespace, so that one pod may have both.
+        // Both PVCs are in one namespace, so that one pod may mount both.
         (state::CLONE_ON_ONE_NODE.into(), "true".into()),
         (request::BIND_IMMEDIATE.into(), String::new()),
     ]);
@@ -137,7 +130,7 @@ pub(super) fn claim_to_copy_to(facts: &Facts, source: &str) -> PersistentVolumeC
     temporary(facts, facts.names().claim, annotations, spec)
 }
 
-/// The claim that a snapshot becomes, to be copied. `None`: there is no class for it.
+/// The PVC that is restored from a snapshot, to be copied. `None`: there is no class for it.
 pub(super) fn source_claim(facts: &Facts) -> Option<PersistentVolumeClaim> {
     let Source::Snapshot(snapshot) = facts.source else { return None };
     let mode = snapshot.mode.map(|mode| mode.as_str().to_owned());
@@ -150,14 +143,14 @@ pub(super) fn source_claim(facts: &Facts) -> Option<PersistentVolumeClaim> {
         volume_mode: mode.or(of_target),
         ..PersistentVolumeClaimSpec::default()
     };
-    made_of(&mut spec, &Of::Snapshot(&snapshot.name));
+    set_data_source(&mut spec, &Of::Snapshot(&snapshot.name));
     let mut claim = temporary(facts, facts.names().source_claim, Pairs::new(), spec);
-    // Where the target's consumer is going to be is nothing to this one.
+    // The node of the target's consumer does not matter for this PVC.
     claim.metadata.annotations.get_or_insert_default().remove(request::SELECTED_NODE);
     Some(claim)
 }
 
-pub(super) fn made_of(spec: &mut PersistentVolumeClaimSpec, of: &Of) {
+pub(super) fn set_data_source(spec: &mut PersistentVolumeClaimSpec, of: &Of) {
     let (group, kind, name) = match of {
         Of::Claim(name) => (None, "PersistentVolumeClaim", name),
         Of::Snapshot(name) => (Some(SNAPSHOT_GROUP.to_owned()), "VolumeSnapshot", name),
@@ -172,13 +165,13 @@ pub(super) fn made_of(spec: &mut PersistentVolumeClaimSpec, of: &Of) {
         Some(TypedObjectReference { api_group: group, kind, name, namespace: None });
 }
 
-/// What a helper has of its target's annotations or labels: what storage and other people's programs may want to know, and
-/// of what is ours these.
+/// The annotations or labels that a temporary PVC gets from the target: those of other projects, and of this project's
+/// own those in `ours`.
 fn inherited(of_target: Option<&Pairs>, ours: &[&str]) -> Pairs {
     without_own(of_target.cloned().unwrap_or_default(), ours)
 }
 
-/// Networks and mesh of pods that are made for the clone. They are in the namespace of the source.
+/// Annotations for networks and service mesh of the pods of the clone, which run in the namespace of the source.
 pub(super) fn passed_on(facts: &Facts) -> Pairs {
     let source = match &facts.source {
         Source::Claim { claim, .. } => Some(&claim.metadata),
@@ -187,7 +180,7 @@ pub(super) fn passed_on(facts: &Facts) -> Pairs {
     worker::passed_on_in(facts.source.namespace(), &facts.target.metadata, source)
 }
 
-/// With what the target has, and the marks.
+/// A PVC in the namespace of the source with the annotations and labels from the target and the labels of the clone.
 fn temporary(
     facts: &Facts,
     name: String,
@@ -207,7 +200,7 @@ fn temporary(
         annotations.retain(|key, _| {
             key != request::PRIORITY_CLASS && !worker::PASSED_ON.contains(&key.as_str())
         });
-        // Pods that fill this claim read it from there.
+        // The pods that populate this PVC get them from here.
         annotations.extend(passed_on(facts));
     }
     annotations.extend(more);
@@ -230,7 +223,7 @@ mod tests {
     use crate::own_keys::tests::known;
 
     #[test]
-    fn of_our_own_annotations_and_labels_only_some_go_to_a_helper() {
+    fn only_listed_cdi_annotations_and_labels_are_copied_to_a_temporary_pvc() {
         let with = |mut keys: Vec<&str>, more: &[&'static str]| -> Pairs {
             keys.extend(more);
             keys.into_iter().map(|key| (key.to_owned(), "x".to_owned())).collect()
@@ -244,7 +237,7 @@ mod tests {
             "example.com/tier",
         ];
         let kept = inherited(Some(&with(annotations, &more)), &COPIED);
-        // What pods of every kind are told, where the scheduler wants the claim, and what is not ours on a claim.
+        // Annotations for networks and service mesh, the selected node, and those of other projects.
         let foreign = [
             request::SELECTED_NODE,
             request::MULTUS_NETWORKS,

@@ -1,4 +1,4 @@
-//! What is cloned, whoever named it, and what a token has to say that allows it.
+//! The source of a clone, as the DataVolume, DataSource or PVC names it, and the token claims that allow its clone.
 
 use std::fmt;
 
@@ -11,35 +11,30 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::data_source::{self, Object};
 use crate::{meta, snapshot};
 
-/// What a token calls the namespace, the name and the UID that it is good for.
+/// Names of the token parameters with namespace, name and UID of the target.
 const TARGET_NAMESPACE: &str = "targetNamespace";
 const TARGET_NAME: &str = "targetName";
 const TARGET_UID: &str = "uid";
 
-/// What can be cloned.
+/// Kinds of objects that can be cloned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginKind {
-    /// A PersistentVolumeClaim.
     Claim,
-    /// A VolumeSnapshot.
     Snapshot,
 }
 
-/// What is cloned.
+/// The source of a clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// What it is.
     pub kind: OriginKind,
-    /// Where it is.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
 impl Origin {
-    /// What a DataVolume names: by itself, or by a DataSource, which may point to another one. `None`: it names nothing, or
-    /// what it names stands for nothing yet.
-    pub fn of(
+    /// The source that a DataVolume names, directly or by a DataSource, which may refer to another one. `None`: it
+    /// names none, or its DataSource has no source yet.
+    pub fn of_data_volume(
         volume: &DataVolume,
         source: Option<&DataSource>,
         pointed_to: Option<&DataSource>,
@@ -66,7 +61,7 @@ impl Origin {
             .or_else(|| source.snapshot.as_ref().map(|object| placed(OriginKind::Snapshot, object)))
     }
 
-    /// What a VolumeCloneSource of this namespace names. `None`: something that cannot be cloned.
+    /// The source that a VolumeCloneSource of this namespace names. `None`: an object that cannot be cloned.
     pub fn referred_to(namespace: &str, reference: &TypedLocalObjectReference) -> Option<Self> {
         let group = reference.api_group.as_deref().unwrap_or_default();
         let kind = match (group, reference.kind.as_str()) {
@@ -77,19 +72,19 @@ impl Origin {
         Some(Self { kind, namespace: namespace.to_owned(), name: reference.name.clone() })
     }
 
-    /// What a claim asks pods to copy: `namespace/name`.
+    /// The PVC that a target requests pods to copy: `namespace/name`.
     pub fn requested(claim: &ObjectMeta) -> Option<Self> {
         let (namespace, name) = meta::annotation(claim, request::CLONE_REQUEST)?.split_once('/')?;
-        let is_whole = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
-        is_whole.then(|| Self {
+        let is_valid = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+        is_valid.then(|| Self {
             kind: OriginKind::Claim,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         })
     }
 
-    /// What a claim is copied from, as its DataVolume names it: the snapshot, where pods copy a claim that was made of one.
-    /// Whoever owns the claim may write there, so that it says what is asked for, and not what is allowed.
+    /// The source of a copy, as its DataVolume names it: the snapshot, if pods copy a PVC that was restored from one.
+    /// The owner of the PVC may write these annotations, so they state what is requested, not what is allowed.
     pub fn copied(claim: &ObjectMeta) -> Option<Self> {
         let requested = Self::requested(claim)?;
         let noted = meta::annotation(claim, state::CLONE_SOURCE_SNAPSHOT);
@@ -99,7 +94,7 @@ impl Origin {
         })
     }
 
-    /// `pvc name`, `snapshot name`: what people are told who know where it is.
+    /// `pvc name`, `snapshot name`: for messages to users who know the namespace.
     pub fn named(&self) -> String {
         format!("{} {}", self.word(), self.name)
     }
@@ -111,7 +106,7 @@ impl Origin {
         }
     }
 
-    /// As a VolumeCloneSource names it.
+    /// As the source field of a VolumeCloneSource.
     pub fn reference(&self) -> TypedLocalObjectReference {
         let (api_group, kind) = match self.kind {
             OriginKind::Claim => (None, "PersistentVolumeClaim"),
@@ -120,8 +115,8 @@ impl Origin {
         TypedLocalObjectReference { api_group, kind: kind.to_owned(), name: self.name.clone() }
     }
 
-    /// The right to clone it to the object of this name. `uid`: to no other of that name.
-    pub fn right(&self, target: &ObjectMeta, uid: Option<&str>) -> Claims {
+    /// The token claims that allow a clone to the object of this name. With `uid`, to no other object of that name.
+    pub fn clone_claims(&self, target: &ObjectMeta, uid: Option<&str>) -> Claims {
         let place = [
             (TARGET_NAMESPACE, Some(meta::namespace(target))),
             (TARGET_NAME, Some(meta::name(target))),
@@ -140,31 +135,31 @@ impl Origin {
         }
     }
 
-    /// Whether a token that says this, for whatever object has that name, allows the clone to `target`. Only a token that
-    /// runs out in minutes, and that no user can bring along, may be so.
-    pub fn is_allowed_by(&self, said: &Claims, target: &ObjectMeta) -> bool {
-        let uid = said.params.get(TARGET_UID).map(|_| meta::uid(target));
-        *said == self.right(target, uid)
+    /// Whether a token with these claims, which need not have a UID, allows the clone to `target`. Only for tokens that
+    /// expire after minutes and that no user can set.
+    pub fn is_allowed_by(&self, claims: &Claims, target: &ObjectMeta) -> bool {
+        let uid = claims.params.get(TARGET_UID).map(|_| meta::uid(target));
+        *claims == self.clone_claims(target, uid)
     }
 
-    /// Whether a token that says this allows the clone to `target` and to no other object of that name.
+    /// Whether a token with these claims allows the clone to `target` and to no other object of that name.
     ///
     /// # Errors
-    /// With [`TokenError::Unbound`] for a token without a UID, with nothing for one of something else.
+    /// [`TokenError::Unbound`] for a token without a UID, `None` for one of another clone.
     pub fn allows_object(
         &self,
-        said: &Claims,
+        claims: &Claims,
         target: &ObjectMeta,
     ) -> Result<(), Option<TokenError>> {
         let uid = meta::uid(target);
-        if !uid.is_empty() && *said == self.right(target, Some(uid)) {
+        if !uid.is_empty() && *claims == self.clone_claims(target, Some(uid)) {
             return Ok(());
         }
-        Err((*said == self.right(target, None)).then_some(TokenError::Unbound))
+        Err((*claims == self.clone_claims(target, None)).then_some(TokenError::Unbound))
     }
 }
 
-/// `pvc ns/name`, `snapshot ns/name`
+/// `pvc ns/name`, `snapshot ns/name`.
 impl fmt::Display for Origin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} {}/{}", self.word(), self.namespace, self.name)
@@ -194,10 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_found_whoever_names_it() {
-        let said = |origin: Option<Origin>| origin.map(|origin| origin.to_string());
-        let own =
-            |source: Value| said(Origin::of(&volume(json!({ "source": source })), None, None));
+    fn origin_of_a_data_volume_is_its_source_or_that_of_its_data_source() {
+        let text = |origin: Option<Origin>| origin.map(|origin| origin.to_string());
+        let own = |source: Value| {
+            text(Origin::of_data_volume(&volume(json!({ "source": source })), None, None))
+        };
         let golden = json!({ "namespace": "images", "name": "golden" });
         assert_eq!(own(json!({ "pvc": golden })).as_deref(), Some("pvc images/golden"));
         assert_eq!(own(json!({ "snapshot": golden })).as_deref(), Some("snapshot images/golden"));
@@ -212,7 +208,7 @@ mod tests {
             json!({ "dataSource": { "namespace": "images", "name": "f40" } }),
         );
         let pointed_to = data_source("f40", json!({ "snapshot": golden }));
-        let found = |source, pointed_to| said(Origin::of(&through, source, pointed_to));
+        let found = |source, pointed_to| text(Origin::of_data_volume(&through, source, pointed_to));
         assert_eq!(found(Some(&named), None).as_deref(), Some("pvc images/golden"));
         assert_eq!(
             found(Some(&pointer), Some(&pointed_to)).as_deref(),
@@ -237,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_two_names() {
+    fn clone_request_is_namespace_and_name() {
         for (text, expected) in [
             ("images/golden", Some("pvc images/golden")),
             ("golden", None),
@@ -254,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_claim_that_was_made_of_a_snapshot_is_one_of_the_snapshot() {
+    fn origin_of_a_copied_restored_pvc_is_the_snapshot() {
         for (request, snapshot, expected) in [
             ("images/golden", None, Some("pvc images/golden")),
             ("images/golden", Some(""), Some("pvc images/golden")),
@@ -273,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_for_one_source_and_one_target() {
+    fn token_is_valid_for_one_source_and_one_target() {
         let golden =
             Origin { kind: OriginKind::Claim, namespace: "images".into(), name: "golden".into() };
         let target = |name: &str, uid: &str| ObjectMeta {
@@ -283,10 +279,10 @@ mod tests {
             ..ObjectMeta::default()
         };
         let disk = target("disk", "1");
-        let short = golden.right(&disk, None);
+        let short = golden.clone_claims(&disk, None);
         assert!(golden.is_allowed_by(&short, &disk));
-        assert!(golden.is_allowed_by(&short, &target("disk", "2")), "whatever its UID");
-        let long = golden.right(&disk, Some("1"));
+        assert!(golden.is_allowed_by(&short, &target("disk", "2")), "no UID in the token");
+        let long = golden.clone_claims(&disk, Some("1"));
         assert!(golden.is_allowed_by(&long, &disk));
         assert!(!golden.is_allowed_by(&long, &target("disk", "2")));
         assert!(!golden.is_allowed_by(&short, &target("other", "1")));
@@ -302,8 +298,11 @@ mod tests {
         assert!(matches!(golden.allows_object(&short, &disk), Err(Some(TokenError::Unbound))));
         assert!(matches!(golden.allows_object(&long, &target("disk", "2")), Err(None)));
         assert!(golden.allows_object(&short, &target("disk", "")).is_err());
-        let empty = golden.right(&disk, Some(""));
-        assert!(golden.allows_object(&empty, &target("disk", "")).is_err(), "no UID is nobody's");
+        let empty = golden.clone_claims(&disk, Some(""));
+        assert!(
+            golden.allows_object(&empty, &target("disk", "")).is_err(),
+            "an empty UID matches no object"
+        );
         let upload = Claims { operation: Operation::Upload, ..short };
         assert!(!golden.is_allowed_by(&upload, &disk));
     }

@@ -12,31 +12,29 @@ use crate::meta;
 use crate::object::{ObjectKind, ObjectRef, Writable};
 use crate::plan::Write;
 
-/// How far a clone is: value of the annotation `clonePhase`.
+/// Phase of a clone: value of the annotation `clonePhase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not begun.
+    /// Not started.
     Pending,
-    /// A snapshot is taken.
+    /// The storage takes a snapshot.
     Snapshot,
-    /// A claim is made of a snapshot.
+    /// The storage restores a snapshot to a PVC.
     SnapshotClone,
-    /// A claim is made of a claim.
+    /// The storage clones the PVC.
     CsiClone,
-    /// That claim is bound and grown.
+    /// That PVC is bound and expanded.
     PrepClaim,
     /// Pods copy.
     HostClone,
-    /// The volume goes to the target.
+    /// The volume is rebound to the target.
     Rebind,
-    /// It has.
     Succeeded,
-    /// Something is in the way.
+    /// Blocked by an [`Error`].
     Error,
 }
 
 impl Phase {
-    /// As on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -52,20 +50,19 @@ impl Phase {
     }
 }
 
-/// What to do now, and what to tell.
+/// The writes and reports of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// How far it is.
     pub phase: Phase,
     /// In this order, after the fallback and the progress are written to the target.
     pub writes: Vec<Write>,
     /// On the target.
     pub events: Vec<Event>,
-    /// What it waits for, as a sentence for the DataVolume. Empty: for what was just asked for.
+    /// What it waits for, for the message in the DataVolume. Empty: for the objects that were just requested.
     pub waits_for: String,
-    /// Nobody is going to tell that something has changed.
+    /// Set if no watch event reports the awaited change.
     pub look_again: Option<Duration>,
-    /// From now on it is a copy, for this reason. To be noted before anything is done.
+    /// The clone becomes a copy, for this reason. To be written to the target before `writes`.
     pub fallback: Option<Fallback>,
 }
 
@@ -94,37 +91,29 @@ impl Step {
     }
 }
 
-/// What is in the way of a clone, for as long as nobody changes it.
+/// What blocks a clone until a client changes an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The driver does not say how large a snapshot is.
-    #[error("snapshot {name:?} does not say how large a claim made of it has to be")]
-    NoRestoreSize {
-        /// The snapshot.
-        name: String,
-    },
-    /// The snapshot cannot be read by anybody.
+    /// The driver does not report the size of a snapshot.
+    #[error("snapshot {name:?} has no restoreSize in its status")]
+    NoRestoreSize { name: String },
+    /// The snapshot cannot be restored.
     #[error("there is no storage class of the driver that took snapshot {name:?}")]
-    NoRestoreClass {
-        /// The snapshot.
-        name: String,
-    },
-    /// The target asks for nothing.
+    NoRestoreClass { name: String },
     #[error("the target requests no storage")]
     NoRequest,
-    /// The volume that was filled has gone elsewhere.
+    /// The populated volume is bound to another PVC.
     #[error("volume {volume:?} belongs neither to {claim:?} nor to the target")]
     VolumeTaken {
-        /// The volume.
         volume: String,
-        /// The claim that was filled.
+        /// The PVC that was populated.
         claim: String,
     },
 }
 
 type Next = fn(&Facts) -> Result<Option<Step>, Error>;
 
-/// The first step that is not done yet.
+/// The first step that is not complete yet.
 ///
 /// # Errors
 /// [`Error`].
@@ -148,7 +137,7 @@ pub fn advance(facts: &Facts) -> Result<Step, Error> {
             return Ok(step);
         }
     }
-    // The target shows by itself that it has its volume.
+    // Kubernetes sets the phase of the target once it is bound.
     Ok(Step::waiting(Phase::Rebind, "the volume to be bound to the target"))
 }
 
@@ -160,15 +149,15 @@ pub struct OrphanedObject {
 }
 
 impl OrphanedObject {
-    pub fn of<K: Writable>(object: &K) -> Self {
+    pub fn from_object<K: Writable>(object: &K) -> Self {
         let is_terminating = object.meta().deletion_timestamp.is_some();
-        Self { reference: ObjectRef::of(object), is_terminating }
+        Self { reference: ObjectRef::for_object(object), is_terminating }
     }
 }
 
-/// Deletes what was created for a clone, whatever became of it: pods first, as they hold PVCs, and snapshots last, as PVCs
-/// may be restored from them. Once nothing is left to delete the target's finalizer is removed: a driver that takes long to
-/// delete an object delays no other client.
+/// Deletes the objects of a clone in any state: pods first, as they hold PVCs, and snapshots last, as PVCs
+/// may be restored from them. Once nothing is left to delete the target's finalizer is removed: a driver that takes
+/// long to delete an object delays no other client.
 pub fn delete_orphans(all: &[OrphanedObject]) -> Vec<Write> {
     let order = [ObjectKind::Pod, ObjectKind::PersistentVolumeClaim, ObjectKind::VolumeSnapshot];
     let of_kind =

@@ -1,26 +1,24 @@
-//! Which way a volume is cloned, and why not a faster one.
+//! The method by which a volume is cloned, and why not a faster one.
 
 use api::v1beta1::{ClaimVolumeMode, CloneStrategyOverride};
 use contract::ByteCount;
 
 use super::reason::{Fallback, Refusal, Wait};
 
-/// A way to clone, as profiles, the CDI object and annotations name it.
+/// A clone strategy, as profiles, the CDI object and annotations name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// The storage makes one claim of another.
+    /// The storage clones the PVC.
     CsiClone,
-    /// The storage takes a snapshot, and makes a claim of that.
+    /// The storage takes a snapshot and restores it to a PVC.
     Snapshot,
-    /// A pod reads, another writes.
+    /// One pod reads, another writes.
     Copy,
 }
 
 impl Strategy {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::CsiClone, Self::Snapshot, Self::Copy];
 
-    /// As on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::CsiClone => "csi-clone",
@@ -29,15 +27,14 @@ impl Strategy {
         }
     }
 
-    /// The one of this name.
     pub fn named(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|strategy| strategy.as_str() == text)
     }
 }
 
 impl From<CloneStrategyOverride> for Strategy {
-    fn from(said: CloneStrategyOverride) -> Self {
-        match said {
+    fn from(strategy: CloneStrategyOverride) -> Self {
+        match strategy {
             CloneStrategyOverride::Copy => Self::Copy,
             CloneStrategyOverride::Snapshot => Self::Snapshot,
             CloneStrategyOverride::CsiClone => Self::CsiClone,
@@ -45,80 +42,69 @@ impl From<CloneStrategyOverride> for Strategy {
     }
 }
 
-/// What the way depends on, fetched before anyone decides.
+/// Inputs of the decision, fetched before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloneFacts {
-    /// What is to be filled.
     pub target: TargetFacts,
-    /// With what.
     pub source: SourceFacts,
-    /// What goes over is a disk, which is at home on a device as in a file. Files are not.
+    /// Whether the content is a disk, which can be on a block device or in a file. Files need a file system.
     pub is_disk: bool,
-    /// What the user asks for in the annotation `cloneType` of the target.
+    /// The strategy that the user requests in the annotation `cloneType` of the target.
     pub requested: Option<Strategy>,
-    /// The CDI object's word for all claims that are cloned, unless they say something themselves.
+    /// The strategy in the CDI object, for all targets that do not request one.
     pub strategy_override: Option<Strategy>,
 }
 
-/// The claim that is to be filled.
+/// The PVC to populate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetFacts {
-    /// What it says of its storage class.
     pub class: TargetClass,
-    /// A device or a file system.
     pub mode: ClaimVolumeMode,
-    /// What it requests; not less than the smallest claim of its class.
+    /// The requested size, at least the smallest size of its class.
     pub request: Option<ByteCount>,
-    /// Somebody has looked into the source, and knows that the target need not be as large.
+    /// A client has inspected the source, and the target may be smaller than it.
     pub permissive: bool,
 }
 
-/// A claim's word on its storage class.
+/// The storage class in the spec of a PVC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetClass {
-    /// None. Kubernetes fills in the default as soon as there is one.
+    /// None. Kubernetes sets the default as soon as there is one.
     Unset,
-    /// None, and none is wanted.
+    /// The empty string: no class is wanted.
     Empty,
-    /// One that is not there.
+    /// The named class does not exist.
     Missing {
-        /// Its name.
         name: String,
     },
-    /// One that is.
     Known(ClassFacts),
 }
 
 /// The target's storage class and its profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassFacts {
-    /// The driver.
     pub provisioner: String,
-    /// Claims may grow.
+    /// Whether PVCs can be expanded.
     pub expands: bool,
-    /// What the profile recommends.
+    /// The strategy in the profile.
     pub strategy: Option<Strategy>,
 }
 
-/// What is cloned. `None`: it is not there.
+/// The source. `None`: it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceFacts {
-    /// A claim.
     Claim(Option<ClaimFacts>),
-    /// A VolumeSnapshot.
     Snapshot(Option<SnapshotFacts>),
 }
 
-/// A claim that is cloned.
+/// A PVC that is cloned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimFacts {
     /// The driver of its volume ([`driver_of`](super::driver_of)).
     pub driver: Option<String>,
-    /// A device or a file system.
     pub mode: ClaimVolumeMode,
-    /// What it requests.
+    /// The requested size.
     pub request: Option<ByteCount>,
-    /// What it has.
     pub capacity: Option<ByteCount>,
     /// A class for a snapshot that source and target can share ([`snapshot_class`](super::snapshot_class)).
     pub snapshot_class: Option<String>,
@@ -129,50 +115,49 @@ pub struct ClaimFacts {
 pub struct SnapshotFacts {
     /// The VolumeSnapshotContent that it is bound to.
     pub content: Option<ContentFacts>,
-    /// The least that a claim made of it has to request.
+    /// The smallest request of a PVC that is restored from it.
     pub restore_size: Option<ByteCount>,
 }
 
-/// The storage's side of a snapshot.
+/// The VolumeSnapshotContent of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentFacts {
-    /// Who took it.
+    /// The driver that took it.
     pub driver: String,
-    /// Of the volume that it was taken of.
+    /// Mode of the volume that it was taken of.
     pub mode: ClaimVolumeMode,
 }
 
-/// What becomes of a clone.
+/// The decision about a clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing until something else is there.
+    /// The clone waits for another object.
     Wait(Wait),
-    /// It cannot be done as it is asked for.
+    /// The clone is impossible as requested.
     Refuse(Refusal),
-    /// It is done like this.
     Clone(ClonePlan),
 }
 
-/// How a clone is done.
+/// The method of a clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClonePlan {
-    /// The storage makes the claim of the source.
+    /// The storage clones the source.
     CsiClone,
-    /// A snapshot is taken, the claim is made of it, and the snapshot goes.
+    /// The storage takes a snapshot and restores it to a PVC; then the snapshot is deleted.
     Snapshot {
         /// Class of the snapshot.
         class: String,
     },
-    /// The claim is made of the snapshot that is the source.
+    /// The storage restores the source, a snapshot, to a PVC.
     Restore,
     /// One pod reads the source, another writes.
     Copy {
-        /// Why it is no faster way. `None`: somebody asked for a copy.
+        /// Why no faster method is used. `None`: a copy was requested.
         because: Option<Fallback>,
     },
-    /// The source, a snapshot, becomes a claim for a while, which is copied.
+    /// The source, a snapshot, is restored to a temporary PVC, which is copied.
     RestoreAndCopy {
-        /// Why it is no faster way.
+        /// Why no faster method is used.
         because: Fallback,
     },
 }
@@ -187,7 +172,7 @@ impl ClonePlan {
         }
     }
 
-    /// Why it is a copy, where something faster was wanted.
+    /// Why it is a copy, if a faster method was requested.
     pub fn fallback(&self) -> Option<&Fallback> {
         match self {
             Self::CsiClone | Self::Snapshot { .. } | Self::Restore => None,
@@ -197,7 +182,7 @@ impl ClonePlan {
     }
 }
 
-/// The wanted way to clone, or a copy and the first reason for it. Namespaces play no part.
+/// The requested method, or a copy and the first reason for it. Namespaces have no influence.
 pub fn plan_clone(facts: &CloneFacts) -> Decision {
     let class = match &facts.target.class {
         TargetClass::Unset => return Decision::Wait(Wait::ForClass),
@@ -258,8 +243,8 @@ fn of_claim(facts: &CloneFacts, class: &ClassFacts, source: &ClaimFacts) -> Deci
     Decision::Clone(plan)
 }
 
-/// The storage restores a snapshot in one way only, so that the only strategy that can be asked for is a copy of what was
-/// restored, and only by the user: what is set for many claims is not meant for snapshots.
+/// The storage has one method to restore a snapshot. The only other strategy is a copy of the restored PVC, which only
+/// the user can request: the CDI object and the profile do not apply to snapshots.
 fn of_snapshot(facts: &CloneFacts, class: &ClassFacts, source: &SnapshotFacts) -> Decision {
     let target = &facts.target;
     let copy = |because| Decision::Clone(ClonePlan::RestoreAndCopy { because });

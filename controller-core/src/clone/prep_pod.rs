@@ -1,4 +1,4 @@
-//! A pod that does nothing but be there: the claim that it mounts is bound, and its file system grows.
+//! A pod without a task: by mounting a PVC it causes the PVC to be bound and its file system to be expanded.
 
 use api::labels::{self, component};
 use api::v1beta1::{CdiConfig, NodePlacement};
@@ -16,31 +16,29 @@ use crate::worker;
 const VOLUME: &str = "cdi-data-vol";
 const MOUNT: &str = "/var/run/cdi/clone/source";
 
-/// What the pod depends on.
+/// Inputs of the pod.
 pub(super) struct Prep<'a> {
-    /// Its name.
     pub name: String,
-    /// By which it is found again.
+    /// Labels by which it is found.
     pub marks: Pairs,
     /// More annotations.
     pub notes: Pairs,
-    /// What is bound and grown.
+    /// The PVC to bind and expand.
     pub claim: &'a PersistentVolumeClaim,
-    /// Networks and mesh.
+    /// Annotations for networks and service mesh.
     pub passed_on: Pairs,
     /// The cloner's image.
     pub image: &'a str,
     /// Where worker pods may run.
     pub placement: Option<&'a NodePlacement>,
-    /// Priority class of pods.
     pub priority_class: Option<&'a str>,
-    /// The settings in force.
+    /// The effective configuration.
     pub config: Option<&'a CdiConfig>,
 }
 
-/// The pod for a claim of the clone.
+/// The pod for a PVC of the clone.
 pub(super) fn pod(facts: &Facts, claim: &PersistentVolumeClaim) -> Pod {
-    make(Prep {
+    build_prep_pod(Prep {
         name: facts.names().pod,
         marks: objects::marks(facts),
         notes: Pairs::new(),
@@ -53,8 +51,7 @@ pub(super) fn pod(facts: &Facts, claim: &PersistentVolumeClaim) -> Pod {
     })
 }
 
-/// The pod.
-pub(super) fn make(prep: Prep) -> Pod {
+pub(super) fn build_prep_pod(prep: Prep) -> Pod {
     let Prep { name, marks, notes, claim, passed_on, image, placement, priority_class, config } =
         prep;
     let mut all_labels = marks;

@@ -1,4 +1,4 @@
-//! The plans of a clone: what is written on its target, and around a step.
+//! The plans of a clone: the writes to its target, and those of a step.
 
 use api::annotations::state;
 use api::events;
@@ -24,7 +24,7 @@ use crate::refusal::{CauseText, OnRefused, PvcNote, RefusalReport, ReportedFailu
 /// How soon a queued clone checks again whether there is capacity: a clone that ends wakes no other one.
 const QUEUED_POLL: Duration = Duration::from_secs(5);
 
-/// What is known about the PVC that is filled for the target.
+/// What is known about the PVC that is populated for the target.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StepProgress<'a> {
     pub claim: Option<&'a PersistentVolumeClaim>,
@@ -77,7 +77,7 @@ pub fn plan_without_source(target: &PersistentVolumeClaim, origin: &Origin) -> P
     plan
 }
 
-/// As many clones to the storage class are running as may.
+/// The limit of running clones to the storage class is reached.
 pub fn plan_queued(target: &PersistentVolumeClaim, limit: usize) -> Plan {
     let waits_for = format!("one of {limit} clones to its storage class to be done");
     let progress = Progress { is_queued: true, ..waiting(Phase::Pending, &waits_for) };
@@ -90,8 +90,8 @@ pub fn plan_progress(target: &PersistentVolumeClaim, phase: Phase, waits_for: &s
     written(target, &target::progressed(&target.metadata, &waiting(phase, waits_for)))
 }
 
-/// The fallback is written before its consequences: a controller that is killed in between must not try the strategy again
-/// that was given up. Users learn on the target of a quota that does not suffice.
+/// The fallback is written before its consequences: a controller that is killed in between must not retry the abandoned
+/// strategy. An exceeded quota is reported on the target.
 pub fn plan_step(target: &PersistentVolumeClaim, step: Step, known: StepProgress) -> Plan {
     let Step { phase, writes, events, waits_for, look_again, fallback } = step;
     let fallback = fallback.map(|because| {
@@ -114,7 +114,7 @@ pub fn plan_stuck(target: &PersistentVolumeClaim, why: &str) -> Plan {
     written(target, &target::stuck(&target.metadata, why))
 }
 
-/// The target has its volume. `warnings`: the annotations that say why a PVC is not bound.
+/// The target has its volume. `warnings`: the annotations with the reason why a PVC is not bound.
 pub fn plan_bound(
     target: &PersistentVolumeClaim,
     warnings: &Changes,
@@ -128,8 +128,8 @@ pub fn plan_bound(
         .then(plan_release(target, helper, orphans))
 }
 
-/// Deletes the intermediate objects, then removes the finalizer. Where the user wants to look at a copy's pods, they are
-/// kept, and an event names them.
+/// Deletes the intermediate objects, then removes the finalizer. If the user requests to retain the pods of a copy,
+/// they are kept, and an event names the PVC.
 pub fn plan_release(
     target: &PersistentVolumeClaim,
     helper: Option<&PersistentVolumeClaim>,
@@ -169,7 +169,7 @@ fn on_refused(target: &PersistentVolumeClaim, writes: &[Write]) -> OnRefused {
         prefix: String::new(),
         cause: CauseText::Message,
         audience: bound::audience(COMPONENT, target, None),
-        // The DataVolume's condition says it too.
+        // The DataVolume's condition reports it too.
         note: Some((Key::new(meta::namespace(metadata), meta::name(metadata)), PvcNote::NotBound)),
     }))
 }

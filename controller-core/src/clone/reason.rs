@@ -1,48 +1,45 @@
-//! Why a clone waits, is refused, or is a copy: the words that people and programs look for.
+//! Why a clone waits, is refused, or is a copy: messages that users and programs match.
 
 use std::fmt;
 use std::time::Duration;
 
 use contract::ByteCount;
 
-/// Why a clone is a copy, although something faster was wanted.
+/// Why a clone is a copy, although a faster method was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fallback {
-    /// There is no class for a snapshot that source and target can share.
+    /// There is no snapshot class that source and target can share.
     NoSnapshotClass,
-    /// The volumes are of two drivers, or of one that nobody knows.
+    /// The volumes have different drivers, or the driver of the source is unknown.
     DriversDiffer,
-    /// The snapshot is of another driver than the target.
+    /// The driver of the snapshot is not that of the target.
     NotOfThisDriver,
-    /// One is a device, the other a file system.
+    /// One is a block device, the other a file system.
     ModesDiffer,
-    /// The target is larger, and its class does not let claims grow.
+    /// The target is larger, and its class does not allow expansion.
     CannotGrow,
-    /// The driver was asked, and said no.
+    /// The driver reported a final error.
     DriverRefused {
-        /// Its words.
-        said: String,
+        /// As the driver reported it.
+        message: String,
     },
-    /// The driver was asked, and nothing came of it.
+    /// The driver did not complete the clone in time.
     DriverTooSlow {
-        /// How long it had.
+        /// Its timeout.
         waited: Duration,
     },
-    /// The user asked for a copy of a snapshot.
+    /// The user requested a copy of a snapshot.
     Requested,
-    /// What a controller noted before, in its words.
-    Noted {
-        /// The words.
-        text: String,
-    },
+    /// A reason that a controller wrote to the target before.
+    Noted { text: String },
 }
 
-/// How a message begins that tells of a driver that was asked.
+/// Prefixes of the messages about a failure of the driver.
 const DRIVER_REFUSED: &str = "The storage driver refused to clone: ";
 const DRIVER_TOO_SLOW: &str = "The storage driver did not clone within ";
 
-/// The most of a driver's words that is handed on.
-const SAID_MAX: usize = 512;
+/// Longest part of a driver's message that is forwarded, in bytes.
+const MESSAGE_LEN_MAX: usize = 512;
 
 impl Fallback {
     /// Reason of the event.
@@ -59,14 +56,14 @@ impl Fallback {
         }
     }
 
-    /// What a driver said, as much of it as people are going to read.
-    pub fn refused(said: &str) -> Self {
-        let end = said.floor_char_boundary(SAID_MAX);
-        Self::DriverRefused { said: said[..end].to_owned() }
+    /// Shortens the message of the driver.
+    pub fn refused(message: &str) -> Self {
+        let end = message.floor_char_boundary(MESSAGE_LEN_MAX);
+        Self::DriverRefused { message: message[..end].to_owned() }
     }
 
-    /// Whether a note says that a driver was asked first. What it has begun may still lie about.
-    pub fn tells_of_driver(note: &str) -> bool {
+    /// Whether a note reports a failure of the driver. Objects of that attempt may still exist.
+    pub fn is_driver_failure(note: &str) -> bool {
         note.starts_with(DRIVER_REFUSED) || note.starts_with(DRIVER_TOO_SLOW)
     }
 }
@@ -82,7 +79,9 @@ impl fmt::Display for Fallback {
             }
             Self::ModesDiffer => "The volume modes of source and target are incompatible",
             Self::CannotGrow => "No volume expansion is possible",
-            Self::DriverRefused { said } => return write!(formatter, "{DRIVER_REFUSED}{said}"),
+            Self::DriverRefused { message } => {
+                return write!(formatter, "{DRIVER_REFUSED}{message}");
+            }
             Self::DriverTooSlow { waited } => {
                 return write!(formatter, "{DRIVER_TOO_SLOW}{} s", waited.as_secs());
             }
@@ -92,44 +91,41 @@ impl fmt::Display for Fallback {
     }
 }
 
-/// What a clone waits for before anything is decided.
+/// What a clone waits for before the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// The target names no class yet.
     ForClass,
-    /// The source is not there.
+    /// The source does not exist.
     ForSource,
 }
 
-/// Why a clone cannot be done as it is asked for. It is tried again, as all of these can be mended.
+/// Why a clone is impossible as requested. It is retried, as users can fix all of these.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The target asks for no class at all.
+    /// The target requests the empty storage class.
     #[error("claim has emptystring storageclass, will not work")]
     EmptyClass,
     /// The class may have been deleted.
     #[error("target storage class not found: {name:?}")]
-    NoClass {
-        /// What the target names.
-        name: String,
-    },
-    /// The target has no room for the source.
+    NoClass { name: String },
+    /// The target is smaller than the source.
     #[error(
         "target resources requests storage size is smaller than the source: {offered} < {needed}"
     )]
     TooSmall {
-        /// What the source requests.
+        /// The size that the source requests.
         needed: ByteCount,
-        /// What the target requests.
+        /// The size that the target requests.
         offered: ByteCount,
     },
-    /// Only a disk goes from a device to a file or back.
+    /// Only a disk can be cloned between a block device and a file system.
     #[error("source volumeMode and target volumeMode do not match, contentType (archive)")]
     ModeOfFiles,
     /// The source has no capacity yet, or the target requests nothing.
     #[error("source/target size info missing")]
     NoSizes,
-    /// The snapshot is bound to nothing.
+    /// The snapshot is not bound to a VolumeSnapshotContent.
     #[error("volumesnapshotcontent not found for the source snapshot")]
     NoContent,
 }

@@ -1,4 +1,4 @@
-//! The DataVolume's side of a clone: what its PVC and its VolumeCloneSource say.
+//! The clone of a DataVolume: the contents of its PVC and its VolumeCloneSource.
 
 use api::annotations::{request, state};
 use api::v1beta1::{DataVolume, VolumeCloneSource, VolumeCloneSourceSpec};
@@ -11,17 +11,17 @@ use crate::event::Event;
 use crate::operation::PopulationMode;
 use crate::{claim, components, copy, meta};
 
-/// Why a claim without a populator is copied to.
+/// Why pods copy to a PVC without a populator.
 const NO_POPULATOR: &str = "In tree storage class does not support snapshot/clone";
-/// What a refusal begins with.
+/// Prefix of refusals.
 pub const NOT_MET: &str = "The clone doesn't meet the validation requirements:";
 
-/// What is told of a claim that only pods can fill.
+/// The event for a PVC that only pods can populate.
 pub fn no_populator() -> Event {
     Event::warning(events::NO_POPULATOR, NO_POPULATOR)
 }
 
-/// Who tells of the DataVolume.
+/// The component that records the events of the DataVolume.
 pub fn component(origin: Option<&Origin>) -> &'static str {
     match origin.map(|origin| origin.kind) {
         Some(OriginKind::Snapshot) => components::DATA_VOLUME_SNAPSHOT_CLONE,
@@ -29,7 +29,7 @@ pub fn component(origin: Option<&Origin>) -> &'static str {
     }
 }
 
-/// Why what is there cannot be cloned to what is wanted.
+/// Why the source cannot be cloned to the target.
 pub fn mismatch(
     volume: &DataVolume,
     source: &PersistentVolumeClaim,
@@ -47,7 +47,7 @@ pub fn mismatch(
     Some(Event::warning(events::CLONE_VALIDATION_FAILED, format!("{NOT_MET} {why}")))
 }
 
-/// What the claim refers to, in the namespace of what is cloned.
+/// The VolumeCloneSource that the PVC refers to, in the namespace of the source.
 pub fn clone_source(volume: &DataVolume, origin: &Origin) -> VolumeCloneSource {
     let metadata = &volume.metadata;
     let own = meta::namespace(metadata);
@@ -61,7 +61,7 @@ pub fn clone_source(volume: &DataVolume, origin: &Origin) -> VolumeCloneSource {
         metadata: ObjectMeta {
             name: Some(names::clone_source(meta::uid(metadata))),
             namespace: Some(origin.namespace.clone()),
-            // Nothing owns across namespaces.
+            // Owner references do not work across namespaces.
             owner_references: is_near.then(|| vec![owner]),
             annotations: (!is_near).then(elsewhere),
             ..ObjectMeta::default()
@@ -69,21 +69,21 @@ pub fn clone_source(volume: &DataVolume, origin: &Origin) -> VolumeCloneSource {
         spec: VolumeCloneSourceSpec {
             source: origin.reference(),
             preallocation: volume.spec.preallocation,
-            // Pods are in the namespace of the source, where the DataVolume's owner has no say.
+            // Pods run in the namespace of the source, where the DataVolume's owner must not choose their priority.
             priority_class_name: volume.spec.priority_class_name.clone().filter(|_| is_near),
         },
         status: None,
     }
 }
 
-/// Notes on the PVC what it is cloned from, and how.
+/// Writes source and method of the clone to annotations of the PVC.
 pub fn annotate(
     object: &mut PersistentVolumeClaim,
     volume: &DataVolume,
     origin: &Origin,
     population: PopulationMode,
 ) {
-    // The strategy that the user asks for. On a DataVolume that has had a claim, it is what was decided for that one.
+    // The strategy that the user requests. On a DataVolume that has had a PVC, it is the decision for that PVC.
     let is_first = volume.status.as_ref().is_none_or(|status| status.claim_name.is_none());
     let annotations = object.metadata.annotations.get_or_insert_default();
     let requested = annotations.get(state::CLONE_TYPE).cloned().filter(|_| is_first);
@@ -94,7 +94,7 @@ pub fn annotate(
             annotations.insert(state::DATA_SOURCE_NAMESPACE.into(), origin.namespace.clone());
         }
         PopulationMode::Legacy => {
-            // Of a snapshot the storage makes a claim first, next to it.
+            // The storage restores a snapshot to a PVC in its namespace first.
             let copied = match origin.kind {
                 OriginKind::Claim => origin.name.clone(),
                 OriginKind::Snapshot => {

@@ -1,4 +1,4 @@
-//! What the target of a copy says while a snapshot becomes the PVC that pods copy.
+//! The annotations of the target of a copy while a snapshot is restored to the PVC that pods copy.
 
 use api::annotations::state;
 use api::conditions::reason;
@@ -10,7 +10,7 @@ use super::{Origin, OriginKind, Phase, RestoreStep};
 use crate::copy;
 use crate::meta::{self, Changes};
 
-/// The snapshot that a claim is a copy of. Only by the name that its own DataVolume gives to what is made of one.
+/// The snapshot that a PVC is a copy of, if the copied PVC has the name that the DataVolume gives to a restored one.
 pub fn restored_origin(volume: &DataVolume, claim: &PersistentVolumeClaim) -> Option<Origin> {
     let origin = Origin::copied(&claim.metadata)?;
     let requested = Origin::requested(&claim.metadata)?;
@@ -18,18 +18,18 @@ pub fn restored_origin(volume: &DataVolume, claim: &PersistentVolumeClaim) -> Op
     (origin.kind == OriginKind::Snapshot && is_its).then_some(origin)
 }
 
-/// Nothing more has to be read.
+/// Whether the copy is complete.
 pub fn is_copied(claim: &PersistentVolumeClaim) -> bool {
     meta::is_true(&claim.metadata, state::CLONE_OF)
         || meta::worker_phase(&claim.metadata) == PodPhase::Succeeded
 }
 
-/// Whether the claim of the snapshot was handed to the pods that copy.
+/// Whether pods copy the restored PVC already.
 pub fn has_copy_source(target: &PersistentVolumeClaim) -> bool {
     meta::annotation(&target.metadata, state::CLONE_PHASE) == Some(Phase::HostClone.as_str())
 }
 
-/// What the target says when all is there.
+/// The changes to the target once the copy is complete.
 pub fn restore_finished(target: &PersistentVolumeClaim) -> Changes {
     let mut changes = Changes::default();
     if meta::is_true(&target.metadata, state::CLONE_OF) {
@@ -38,7 +38,7 @@ pub fn restore_finished(target: &PersistentVolumeClaim) -> Changes {
     changes
 }
 
-/// What the target says meanwhile, where later stands how the pod gets on that reads.
+/// The changes to the target before, in the annotations that the source pod sets later.
 pub fn restore_progress(target: &PersistentVolumeClaim, step: &RestoreStep) -> Changes {
     let mut changes = match &step.warning {
         Some(warning) => copy::not_running(&target.metadata, &warning.reason, &warning.message),

@@ -1,4 +1,4 @@
-//! A VolumeSnapshot as decisions about clones see it.
+//! The state of a VolumeSnapshot that decisions about clones need.
 
 use api::annotations::import;
 use api::v1beta1::ClaimVolumeMode;
@@ -7,7 +7,6 @@ use super::SnapshotState;
 use crate::meta;
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 
-/// A snapshot, as steps look at it.
 pub fn state_of(
     snapshot: &VolumeSnapshot,
     content: Option<&VolumeSnapshotContent>,
@@ -18,13 +17,13 @@ pub fn state_of(
     SnapshotState {
         name: meta::name(metadata).to_owned(),
         namespace: meta::namespace(metadata).to_owned(),
-        made_at: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        created_at: metadata.creation_timestamp.as_ref().map(|time| time.0),
         taken: status.is_some_and(|status| status.creation_time.is_some()),
         ready: snapshot.is_ready(),
         restore_size: snapshot.restore_size().and_then(meta::bytes),
         mode: content.and_then(content_mode).or(noted),
         error: status.and_then(|status| status.error.as_ref()?.message.clone()),
-        leaving: metadata.deletion_timestamp.is_some(),
+        is_terminating: metadata.deletion_timestamp.is_some(),
         uid: metadata.uid.clone(),
     }
 }

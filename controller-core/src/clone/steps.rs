@@ -1,4 +1,4 @@
-//! One function a step: what is still to be done of it, or nothing.
+//! The steps of a clone: each function returns the next action of its step, or `None` once the step is complete.
 
 use api::annotations::{request, state};
 use api::{ClaimPhase, PodPhase};
@@ -7,41 +7,41 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
 use serde_json::json;
 
+use super::driver_failure::{fallback_reason, warning_messages};
 use super::facts::{Facts, SnapshotState, Source};
 use super::objects::{self, Of};
 use super::phase::{Error, Phase, Step};
 use super::plan::ClonePlan;
 use super::reason::Fallback;
-use super::trouble::{complaints, given_up};
 use super::{in_use, prep_pod};
 use crate::claim::quantity;
 use crate::event::Event;
 use crate::plan::Write;
 use crate::{classes, meta};
 
-/// How often something is looked at again that nobody tells of, in seconds.
+/// How often objects are polled whose changes cause no watch event here, in seconds.
 const SOURCE: u64 = 2;
 const COPY: u64 = 3;
 const DRIVER: u64 = 15;
 
 type Done = Result<Option<Step>, Error>;
 
-/// The storage makes a claim of the source.
+/// The storage clones the source.
 pub(super) fn csi_clone(facts: &Facts) -> Done {
     if let Some(claim) = facts.temporary.claim {
-        return Ok(made_by_storage(facts, claim, Phase::CsiClone));
+        return Ok(populated_by_storage(facts, claim, Phase::CsiClone));
     }
     let Source::Claim { claim, .. } = facts.source else { return Ok(None) };
-    if let Some(step) = source_in_the_way(facts, Phase::CsiClone) {
+    if let Some(step) = source_not_ready(facts, Phase::CsiClone) {
         return Ok(Some(step));
     }
     let size = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage"));
     let size = size.and_then(meta::bytes);
-    let made = objects::claim_of(facts, &Of::Claim(meta::name(&claim.metadata)), size);
-    Ok(Some(Step::writing(Phase::CsiClone, Write::create(made))))
+    let created = objects::claim_of(facts, &Of::Claim(meta::name(&claim.metadata)), size);
+    Ok(Some(Step::writing(Phase::CsiClone, Write::create(created))))
 }
 
-/// A snapshot is taken of the source.
+/// The storage takes a snapshot of the source.
 pub(super) fn snapshot(facts: &Facts) -> Done {
     if facts.temporary.claim.is_some() {
         return Ok(None);
@@ -50,25 +50,25 @@ pub(super) fn snapshot(facts: &Facts) -> Done {
         return Ok(if snapshot.taken {
             None
         } else {
-            Some(snapshot_not_there(facts, snapshot, Phase::Snapshot))
+            Some(snapshot_not_ready(facts, snapshot, Phase::Snapshot))
         });
     }
-    if let Some(step) = source_in_the_way(facts, Phase::Snapshot) {
+    if let Some(step) = source_not_ready(facts, Phase::Snapshot) {
         return Ok(Some(step));
     }
     let (Source::Claim { claim, .. }, ClonePlan::Snapshot { class }) = (facts.source, facts.plan)
     else {
         return Ok(None);
     };
-    let made = objects::snapshot(facts, class, meta::name(&claim.metadata));
-    Ok(Some(Step::writing(Phase::Snapshot, Write::create(made.into_object()))))
+    let created = objects::snapshot(facts, class, meta::name(&claim.metadata));
+    Ok(Some(Step::writing(Phase::Snapshot, Write::create(created.into_object()))))
 }
 
-/// The storage makes a claim of a snapshot: of the source, or of the one that was taken of it.
+/// The storage restores a snapshot: the source, or the one that was taken of it.
 pub(super) fn restore(facts: &Facts) -> Done {
     const PHASE: Phase = Phase::SnapshotClone;
     if let Some(claim) = facts.temporary.claim {
-        return Ok(made_by_storage(facts, claim, PHASE));
+        return Ok(populated_by_storage(facts, claim, PHASE));
     }
     let snapshot = match facts.source {
         Source::Snapshot(snapshot) => Some(snapshot),
@@ -76,44 +76,44 @@ pub(super) fn restore(facts: &Facts) -> Done {
     };
     let Some(snapshot) = snapshot else { return Ok(None) };
     if !snapshot.ready {
-        return Ok(Some(snapshot_not_there(facts, snapshot, PHASE)));
+        return Ok(Some(snapshot_not_ready(facts, snapshot, PHASE)));
     }
     let Some(size) = snapshot.restore_size else {
         return Err(Error::NoRestoreSize { name: snapshot.name.clone() });
     };
     let size = (size.get() > 0).then_some(size);
-    let made = objects::claim_of(facts, &Of::Snapshot(&snapshot.name), size);
-    Ok(Some(Step::writing(PHASE, Write::create(made))))
+    let created = objects::claim_of(facts, &Of::Snapshot(&snapshot.name), size);
+    Ok(Some(Step::writing(PHASE, Write::create(created))))
 }
 
-/// The source, a snapshot, becomes a claim that pods can read.
+/// The source, a snapshot, is restored to a PVC that pods can read.
 pub(super) fn restore_source(facts: &Facts) -> Done {
     const PHASE: Phase = Phase::SnapshotClone;
-    // Not needed any more, and perhaps tidied up by somebody.
+    // Not needed any more, and possibly deleted by another client.
     if facts.temporary.claim.is_some_and(is_copied) {
         return Ok(None);
     }
     if let Some(claim) = facts.temporary.source_claim {
-        // Its first reader binds it then.
+        // It is bound once its first reader is scheduled.
         let waits = facts.restore_class.is_some_and(classes::waits_for_consumer);
-        let is_made = waits || meta::claim_phase(claim) == ClaimPhase::Bound;
+        let is_restored = waits || meta::claim_phase(claim) == ClaimPhase::Bound;
         let waiting = || Step::waiting(PHASE, "the storage to make a claim of the snapshot");
-        return Ok((!is_made).then(waiting));
+        return Ok((!is_restored).then(waiting));
     }
     let Source::Snapshot(snapshot) = facts.source else { return Ok(None) };
     if !snapshot.ready {
-        return Ok(Some(snapshot_not_there(facts, snapshot, PHASE)));
+        return Ok(Some(snapshot_not_ready(facts, snapshot, PHASE)));
     }
-    let made = objects::source_claim(facts)
+    let created = objects::source_claim(facts)
         .ok_or_else(|| Error::NoRestoreClass { name: snapshot.name.clone() })?;
-    Ok(Some(Step::writing(PHASE, Write::create(made))))
+    Ok(Some(Step::writing(PHASE, Write::create(created))))
 }
 
-/// The claim is bound, and as large as the target is to be.
+/// The PVC is bound and has the size of the target.
 pub(super) fn prepare(facts: &Facts) -> Done {
     let Some(claim) = facts.temporary.claim else { return Ok(None) };
     let wanted = facts.wanted().ok_or(Error::NoRequest)?;
-    if meta::requested(claim).and_then(meta::bytes).is_none_or(|asked| asked < wanted)
+    if meta::requested(claim).and_then(meta::bytes).is_none_or(|requested| requested < wanted)
         && capacity(claim).is_some()
     {
         let storage = quantity(wanted);
@@ -123,7 +123,7 @@ pub(super) fn prepare(facts: &Facts) -> Done {
     Ok(prepared(facts, claim, Some(wanted)))
 }
 
-/// The claim that is copied is bound.
+/// The PVC that is copied is bound.
 pub(super) fn prepare_source(facts: &Facts) -> Done {
     if facts.temporary.claim.is_some_and(is_copied) {
         return Ok(None);
@@ -132,7 +132,7 @@ pub(super) fn prepare_source(facts: &Facts) -> Done {
     Ok(prepared(facts, claim, None))
 }
 
-/// A pod that mounts the claim makes it bind, and its file system grow.
+/// A pod that mounts the PVC causes it to be bound, and its file system to be expanded.
 fn prepared(
     facts: &Facts,
     claim: &PersistentVolumeClaim,
@@ -142,11 +142,11 @@ fn prepared(
     let has = capacity(claim);
     let is_done = has.is_some() && has >= wanted;
     let Some(pod) = facts.temporary.pod else {
-        let make = || {
+        let create = || {
             let pod = prep_pod::pod(facts, claim);
             Step::writing(PHASE, Write::create(pod))
         };
-        return (!is_done).then(make);
+        return (!is_done).then(create);
     };
     let phase = meta::pod_phase(pod);
     if pod.metadata.deletion_timestamp.is_some() {
@@ -156,16 +156,16 @@ fn prepared(
         return Some(Step::writing(PHASE, Write::delete(pod)).again(SOURCE));
     }
     let since = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    // Where no node takes the pod, none would take that of a copy.
+    // If this pod cannot be scheduled, the pod of a copy cannot either.
     let is_placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    let late = is_placed.then(|| trouble_with(facts, since)).flatten();
+    let late = is_placed.then(|| fallback_if_failed(facts, since)).flatten();
     Some(late.unwrap_or_else(|| {
         Step::waiting(PHASE, "the storage to bind the claim and to make it large enough")
             .again(DRIVER)
     }))
 }
 
-/// Pods copy to a claim.
+/// Pods copy to a PVC.
 pub(super) fn host_clone(facts: &Facts) -> Done {
     const PHASE: Phase = Phase::HostClone;
     let copied = match (facts.source, facts.temporary.source_claim) {
@@ -174,8 +174,8 @@ pub(super) fn host_clone(facts: &Facts) -> Done {
         (Source::Snapshot(_), None) => "",
     };
     let Some(claim) = facts.temporary.claim else {
-        let made = objects::claim_to_copy_to(facts, copied);
-        return Ok(Some(Step::writing(PHASE, Write::create(made))));
+        let created = objects::claim_to_copy_to(facts, copied);
+        return Ok(Some(Step::writing(PHASE, Write::create(created))));
     };
     if !meta::has_annotation(&claim.metadata, request::CLONE_REQUEST) {
         // Created by another strategy, which was tried before.
@@ -183,14 +183,14 @@ pub(super) fn host_clone(facts: &Facts) -> Done {
         let waiting = Step::waiting(PHASE, "a claim of an earlier attempt to go");
         return Ok(Some(Step { writes, ..waiting }));
     }
-    let has_room = !facts.preallocation || meta::is_true(&claim.metadata, state::PREALLOCATION);
-    if is_copied(claim) && has_room {
+    let is_allocated = !facts.preallocation || meta::is_true(&claim.metadata, state::PREALLOCATION);
+    if is_copied(claim) && is_allocated {
         return Ok(None);
     }
     Ok(Some(Step::waiting(PHASE, "pods to copy the volume").again(COPY)))
 }
 
-/// The volume goes to the target.
+/// The volume is rebound to the target.
 pub(super) fn rebind(facts: &Facts) -> Done {
     const PHASE: Phase = Phase::Rebind;
     let (Some(claim), Some(volume)) = (facts.temporary.claim, facts.temporary.volume) else {
@@ -220,45 +220,50 @@ pub(super) fn rebind(facts: &Facts) -> Done {
     Ok(Some(Step::writing(PHASE, Write::rebind(volume, &to))))
 }
 
-/// A claim that the storage makes of something: nothing once it is there, or waits for who uses it.
-fn made_by_storage(facts: &Facts, claim: &PersistentVolumeClaim, phase: Phase) -> Option<Step> {
-    let is_there = matches!(meta::claim_phase(claim), ClaimPhase::Bound | ClaimPhase::Lost);
-    if is_there || facts.class.is_some_and(classes::waits_for_consumer) {
+/// A PVC that the storage populates. `None` once it is bound, or if it waits for its first consumer.
+fn populated_by_storage(
+    facts: &Facts,
+    claim: &PersistentVolumeClaim,
+    phase: Phase,
+) -> Option<Step> {
+    let is_bound = matches!(meta::claim_phase(claim), ClaimPhase::Bound | ClaimPhase::Lost);
+    if is_bound || facts.class.is_some_and(classes::waits_for_consumer) {
         return None;
     }
     let since = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    Some(trouble_with(facts, since).unwrap_or_else(|| {
-        let last = complaints(facts.temporary.told).last();
-        let said = last.map(|said| format!("; it says: {said}")).unwrap_or_default();
-        Step::waiting(phase, format!("the storage to clone the volume{said}")).again(DRIVER)
+    Some(fallback_if_failed(facts, since).unwrap_or_else(|| {
+        let last = warning_messages(facts.temporary.pvc_warnings).last();
+        let warning = last.map(|message| format!("; it reports: {message}")).unwrap_or_default();
+        Step::waiting(phase, format!("the storage to clone the volume{warning}")).again(DRIVER)
     }))
 }
 
-fn snapshot_not_there(facts: &Facts, snapshot: &SnapshotState, phase: Phase) -> Step {
-    let said = snapshot.error.as_deref();
+fn snapshot_not_ready(facts: &Facts, snapshot: &SnapshotState, phase: Phase) -> Step {
+    let error = snapshot.error.as_deref();
     let is_ours = matches!(facts.source, Source::Claim { .. });
-    let late = given_up(facts.patience, snapshot.made_at, facts.now, said.into_iter());
+    let late = fallback_reason(facts.patience, snapshot.created_at, facts.now, error.into_iter());
     match late.filter(|_| is_ours) {
         Some(because) => fall_back(facts, because),
         None => {
-            let said = said.map(|said| format!("; it says: {said}")).unwrap_or_default();
+            let error = error.map(|error| format!("; it reports: {error}")).unwrap_or_default();
             let name = &snapshot.name;
-            let waits_for = format!("snapshot {name} to be ready to use{said}");
+            let waits_for = format!("snapshot {name} to be ready to use{error}");
             let waiting = Step::waiting(phase, waits_for);
             if is_ours { waiting.again(DRIVER) } else { waiting }
         }
     }
 }
 
-/// A copy instead, where the driver has had its time and there is another way: a snapshot can be read in one way only.
-fn trouble_with(facts: &Facts, since: Option<Timestamp>) -> Option<Step> {
+/// Falls back to a copy after a timeout or a final error of the driver. Not for a snapshot, which only the driver can
+/// restore.
+fn fallback_if_failed(facts: &Facts, since: Option<Timestamp>) -> Option<Step> {
     let Source::Claim { .. } = facts.source else { return None };
-    let complaints = complaints(facts.temporary.told);
-    let because = given_up(facts.patience, since, facts.now, complaints)?;
+    let messages = warning_messages(facts.temporary.pvc_warnings);
+    let because = fallback_reason(facts.patience, since, facts.now, messages)?;
     Some(fall_back(facts, because))
 }
 
-/// What was begun goes, and a copy is made.
+/// Deletes the objects of the failed strategy, and continues with a copy.
 fn fall_back(facts: &Facts, because: Fallback) -> Step {
     let event = Event::warning(because.reason(), because.to_string());
     let temporary = &facts.temporary;
@@ -271,7 +276,7 @@ fn fall_back(facts: &Facts, because: Fallback) -> Step {
 }
 
 /// Why the source cannot be read yet.
-fn source_in_the_way(facts: &Facts, phase: Phase) -> Option<Step> {
+fn source_not_ready(facts: &Facts, phase: Phase) -> Option<Step> {
     let Source::Claim { claim, populated, writers } = facts.source else { return None };
     let name = meta::name(&claim.metadata);
     if meta::claim_phase(claim) != ClaimPhase::Bound || !populated {

@@ -1,4 +1,4 @@
-//! What a claim that is cloned to says of its clone.
+//! The annotations and labels of the target of a clone.
 
 use api::annotations::{request, state};
 use api::labels::{self, finalizer};
@@ -13,19 +13,19 @@ use super::reason::Fallback;
 use crate::meta::{self, Changes, Pairs};
 use crate::progress;
 
-/// Reason of the condition `Running` while the storage works.
+/// Reason of the condition `Running` while the storage clones.
 const POPULATOR_IS_RUNNING: &str = "Populator is running";
 const PENDING: &str = "Clone Pending";
 const COMPLETE: &str = "Clone Complete";
 
-/// What was decided for a claim, from what is noted on it. `None`: nothing was yet. `snapshot_class`: what would be taken
-/// for a snapshot now, if one still has to be.
+/// The decision in the annotations of a target. `None`: no decision yet. `snapshot_class`: the class for a snapshot, if
+/// one still has to be taken.
 pub fn noted_plan(
     target: &ObjectMeta,
     origin: OriginKind,
     snapshot_class: Option<&str>,
 ) -> Option<ClonePlan> {
-    // A DataVolume's annotations come along with it, so that the annotation alone says nothing.
+    // A DataVolume's annotations are copied to its PVC, so the annotation alone is no decision.
     if !has_finalizer(target) {
         return None;
     }
@@ -46,27 +46,28 @@ pub fn noted_plan(
     }
 }
 
-/// The strategy that a user has written on a claim of which nothing was decided yet. Other words are ignored.
+/// The strategy that a user requests in an annotation of a target without a decision. Unknown values are ignored.
 pub fn requested(target: &ObjectMeta) -> Option<Strategy> {
-    let is_open = !has_finalizer(target);
-    meta::annotation(target, state::CLONE_TYPE).filter(|_| is_open).and_then(Strategy::named)
+    let is_undecided = !has_finalizer(target);
+    meta::annotation(target, state::CLONE_TYPE).filter(|_| is_undecided).and_then(Strategy::named)
 }
 
-/// The priority class that a VolumeCloneSource asks for. One that was made for a DataVolume of another namespace, by a
-/// controller before this one, has that of the DataVolume, which counts for nothing here.
+/// The priority class that a VolumeCloneSource requests. Ignored for a DataVolume of another namespace: controllers of
+/// earlier versions wrote its priority class, which does not apply here.
 pub fn chosen_priority_class(source: &VolumeCloneSource) -> Option<&str> {
-    let is_for_others = meta::has_annotation(&source.metadata, state::OWNED_BY_DATA_VOLUME);
+    let is_for_another_namespace =
+        meta::has_annotation(&source.metadata, state::OWNED_BY_DATA_VOLUME);
     let class = source.spec.priority_class_name.as_deref().filter(|name| !name.is_empty());
-    class.filter(|_| !is_for_others)
+    class.filter(|_| !is_for_another_namespace)
 }
 
-/// Whether somebody has begun to clone to this claim, and has to tidy up.
+/// Whether a controller has started a clone to this PVC, and has to delete its objects.
 pub fn has_finalizer(target: &ObjectMeta) -> bool {
     let mut all = target.finalizers.iter().flatten();
     all.any(|name| name == finalizer::CLONE_POPULATOR)
 }
 
-/// The decision, as it is noted on the target.
+/// Writes the decision to annotations of the target.
 pub fn decided(target: &ObjectMeta, plan: &ClonePlan) -> Changes {
     let mut changes = Changes::default();
     changes.set(target, state::CLONE_TYPE, plan.strategy().as_str());
@@ -75,37 +76,36 @@ pub fn decided(target: &ObjectMeta, plan: &ClonePlan) -> Changes {
     changes
 }
 
-/// Labels that the target of a clone has.
+/// Missing labels of the target of a clone.
 pub fn target_labels(target: &PersistentVolumeClaim) -> Pairs {
     let mut pairs = Pairs::new();
-    let mut say = |key: &str, value: &str| {
+    let mut add = |key: &str, value: &str| {
         if meta::label(&target.metadata, key).is_none() {
             pairs.insert(key.to_owned(), value.to_owned());
         }
     };
-    say(labels::APP, labels::APP_VALUE);
+    add(labels::APP, labels::APP_VALUE);
     if !meta::is_block(target) {
-        say(labels::FILLING_UP_ALERT, "disabled");
+        add(labels::FILLING_UP_ALERT, "disabled");
     }
     pairs
 }
 
-/// How far a clone is.
+/// Progress of a clone.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// The step that it is at.
     pub phase: Phase,
-    /// What it waits for, in words for people.
+    /// What it waits for, for a message to users.
     pub waits_for: &'a str,
-    /// Many others are at it, and this one has to wait for its turn.
+    /// The limit of running clones is reached, and this one waits.
     pub is_queued: bool,
-    /// The claim that is filled in the target's stead.
+    /// The PVC that is populated for the target.
     pub claim: Option<&'a PersistentVolumeClaim>,
-    /// How far the pods are that copy, in percent.
+    /// Progress of the pods that copy, in percent.
     pub measured: Option<f64>,
 }
 
-/// What the target says of it.
+/// Writes the progress to annotations of the target.
 pub fn progressed(target: &ObjectMeta, progress: &Progress) -> Changes {
     let mut changes = Changes::default();
     changes.set(target, state::CLONE_PHASE, progress.phase.as_str());
@@ -123,7 +123,7 @@ pub fn progressed(target: &ObjectMeta, progress: &Progress) -> Changes {
             changes.set(target, key, value);
         }
     }
-    // The pod that wrote has ended before the one that read, and nobody waits for that one.
+    // The pod that writes ends before the one that reads, and no controller waits for the latter.
     let is_copy = meta::annotation(target, state::CLONE_TYPE) == Some(Strategy::Copy.as_str());
     if is_copy && progress.phase == Phase::Succeeded {
         changes.set(target, state::CLONE_OF, "true");
@@ -134,13 +134,13 @@ pub fn progressed(target: &ObjectMeta, progress: &Progress) -> Changes {
     changes
 }
 
-/// What stands in the way, for as long as nobody changes it.
+/// Writes an error that lasts until a client changes an object to annotations of the target.
 pub fn stuck(target: &ObjectMeta, why: &str) -> Changes {
     let mut changes = Changes::default();
     changes.set(target, state::CLONE_PHASE, Phase::Error.as_str());
     changes.set(target, state::CLONE_ERROR, why);
     if is_of_data_volume(target) {
-        say(&mut changes, target, false, "Error", why);
+        set_running(&mut changes, target, false, "Error", why);
     }
     changes
 }
@@ -178,31 +178,37 @@ fn run(changes: &mut Changes, target: &ObjectMeta, progress: &Progress) {
         text => format!("Waits for {text}"),
     };
     match progress.phase {
-        Phase::Succeeded => say(changes, target, false, "Completed", COMPLETE),
+        Phase::Succeeded => set_running(changes, target, false, "Completed", COMPLETE),
         _ if progress.is_queued => {
-            say(changes, target, false, api::conditions::reason::QUEUED, &waits_for);
+            set_running(changes, target, false, api::conditions::reason::QUEUED, &waits_for);
         }
         Phase::Pending | Phase::HostClone => {
             let message = if waits_for.is_empty() { PENDING } else { &waits_for };
-            say(changes, target, false, "Pending", message);
+            set_running(changes, target, false, "Pending", message);
         }
-        _ => say(changes, target, true, POPULATOR_IS_RUNNING, &waits_for),
+        _ => set_running(changes, target, true, POPULATOR_IS_RUNNING, &waits_for),
     }
 }
 
-fn say(changes: &mut Changes, target: &ObjectMeta, running: bool, reason: &str, message: &str) {
+fn set_running(
+    changes: &mut Changes,
+    target: &ObjectMeta,
+    running: bool,
+    reason: &str,
+    message: &str,
+) {
     changes.set(target, state::RUNNING, running.to_string());
     changes.set(target, state::RUNNING_REASON, reason);
     changes.set(target, state::RUNNING_MESSAGE, message);
 }
 
-/// A device or a file system, as a claim says it.
+/// The volume mode of a PVC.
 pub fn mode_of(claim: &PersistentVolumeClaim) -> ClaimVolumeMode {
     if meta::is_block(claim) { ClaimVolumeMode::Block } else { ClaimVolumeMode::Filesystem }
 }
 
-/// Annotations of a clone that was, on a DataVolume that was saved and is there again. What pods are to copy, and how, is
-/// said by us alone.
+/// Annotations of an earlier clone, on a DataVolume that was restored from a backup. Only the controllers set what pods
+/// copy, and how.
 pub const NOT_COPIED: [&str; 10] = [
     request::CLONE_REQUEST,
     state::CLONE_SOURCE_SNAPSHOT,
@@ -216,19 +222,19 @@ pub const NOT_COPIED: [&str; 10] = [
     state::DATA_SOURCE_NAMESPACE,
 ];
 
-/// The claim that a helper claim, a helper snapshot or a helper pod was made for: by its UID, which is a label, so that
-/// nobody can speak in the name of another.
+/// The UID of the PVC that a temporary PVC, snapshot or pod was created for, from its label. A UID prevents that a
+/// client refers to the PVC of another one.
 pub fn owner_uid(helper: &ObjectMeta) -> Option<&str> {
     meta::label(helper, labels::OWNED_BY_UID).filter(|uid| !uid.is_empty())
 }
 
-/// Namespace and name of the claim that a helper claim was made for, which says nothing without [`owner_uid`].
+/// Namespace and name of the PVC that a temporary PVC was created for, which is not proven without [`owner_uid`].
 pub fn owner(helper: &ObjectMeta) -> Option<(&str, &str)> {
     owner_uid(helper)?;
     meta::annotation(helper, state::EVENTS_SOURCE)?.split_once('/')
 }
 
-/// Whether the pods of a clone stay when they are done.
+/// Whether the pods of a clone are retained after they have ended.
 pub fn is_retained(target: &ObjectMeta) -> bool {
     let is_copy = meta::annotation(target, state::CLONE_TYPE) == Some(Strategy::Copy.as_str());
     is_copy && meta::is_true(target, request::RETAIN_PODS)

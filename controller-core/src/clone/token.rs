@@ -67,9 +67,9 @@ impl TokenRefusal {
 /// | extended | `cdi.kubevirt.io/storage.extendedCloneToken` | controller | source, target, UID | DataVolume, PVC |
 /// | short | `cdi.kubevirt.io/storage.clone.token` | webhook | source, target | DataVolume |
 ///
-/// A short token on a PVC does not count: a user could have the webhook sign one for a DataVolume of that name and copy it.
-/// An extended token without a UID does not count either: it would also allow the clone to an object that was created
-/// later under the same name, for which no access review was made.
+/// A short token on a PVC does not count: a user could have the webhook sign one for a DataVolume of that name and copy
+/// it. An extended token without a UID does not count either: it would also allow the clone to an object that was
+/// created later under the same name, for which no access review was made.
 ///
 /// # Errors
 /// The refusal of the first token that is [invalid](TokenRefusal::Invalid), else of the last one that is there.
@@ -179,12 +179,12 @@ mod tests {
 
     impl<'a> Token<'a> {
         fn short(key: &'a SigningKey) -> Self {
-            let claims = golden().right(&target(), None);
+            let claims = golden().clone_claims(&target(), None);
             Self { claims, issuer: ISSUER_API_SERVER, key, lifetime: LIFETIME, signed: now() }
         }
 
         fn extended(key: &'a SigningKey) -> Self {
-            let claims = golden().right(&target(), Some("1"));
+            let claims = golden().clone_claims(&target(), Some("1"));
             let (issuer, lifetime) = (ISSUER_CONTROLLER, LIFETIME_EXTENDED);
             Self { claims, issuer, key, lifetime, signed: now() }
         }
@@ -247,7 +247,7 @@ mod tests {
             ("expired", short().with(|t| t.signed -= LIFETIME + MINUTE), "expired"),
             ("from the future", short().with(|t| t.signed += MINUTE), "not yet"),
             ("by the controller", short().with(|t| t.issuer = ISSUER_CONTROLLER), "issuer"),
-            ("by a stranger", short().with(|t| t.key = &keys.foreign), "untrusted"),
+            ("by another key", short().with(|t| t.key = &keys.foreign), "untrusted"),
             ("other source namespace", other(short(), |c| c.namespace = "b".into()), "other clone"),
             ("other source name", other(short(), |c| c.name = "b".into()), "other clone"),
             ("a snapshot", other(short(), |c| c.resource = Resource::snapshots()), "other clone"),
@@ -258,7 +258,7 @@ mod tests {
         for (case, token, expected) in table {
             let result = verify(&keys, TokenHolder::DataVolume, None, Some(&token));
             assert_eq!(word(&result), expected, "{case}");
-            // Whatever it says, it is no token of a PVC.
+            // A short token never counts on a PVC.
             let result = verify(&keys, TokenHolder::Claim, None, Some(&token));
             assert_eq!(word(&result), "missing", "on a PVC: {case}");
         }
@@ -275,7 +275,7 @@ mod tests {
             ("without a UID", extended().with(|t| drop(t.claims.params.remove("uid"))), "unbound"),
             ("with another UID", extended().with(|t| set(t, "uid", "2")), "other clone"),
             ("by the webhook", extended().with(|t| t.issuer = ISSUER_API_SERVER), "issuer"),
-            ("by a stranger", extended().with(|t| t.key = &keys.foreign), "untrusted"),
+            ("by another key", extended().with(|t| t.key = &keys.foreign), "untrusted"),
             ("other source", other(extended(), |c| c.namespace = "b".into()), "other clone"),
             ("other namespace", extended().with(|t| set(t, "targetNamespace", "b")), "other clone"),
             ("a short token", Token::short(&keys.signing).sign(), "issuer"),

@@ -1,54 +1,57 @@
-//! Taking turns: a thousand clones of one image are not begun at once.
+//! Concurrency limit of clones.
 //!
-//! A driver that gets a thousand requests answers each of them late, and late looks like never. So only so many clones of a
-//! storage class are at work, and the others wait before they ask for anything. A place is held for some time only: what
-//! cannot get on stands in nobody's way for ever. Nor does it in other namespaces ([`crate::turns`]).
+//! A driver with a thousand requests at once answers each of them late, possibly after the timeout. So only a limited
+//! number of clones to a storage class is active, and the others wait before they create objects. A clone holds its
+//! slot for a limited time, so a clone without progress does not block others for ever. Slots are distributed fairly
+//! between namespaces by [`crate::turns`].
 
 use api::annotations::request;
 use api::{ClaimPhase, PodPhase};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::facts::Temporary;
+use super::facts::IntermediateObjects;
 use crate::meta;
 
-/// So long a clone holds its place, unless pods copy.
-const PLACE_HELD: SignedDuration = SignedDuration::from_mins(10);
+/// How long a clone holds its slot, unless pods copy.
+const SLOT_HELD: SignedDuration = SignedDuration::from_mins(10);
 
-/// Whether something was made for this clone already: then it has had its turn.
-pub fn has_begun(temporary: &Temporary) -> bool {
-    let Temporary { claim, volume: _, told: _, source_claim, snapshot, pod } = temporary;
+/// Whether objects were created for this clone: then it has been admitted.
+pub fn has_begun(temporary: &IntermediateObjects) -> bool {
+    let IntermediateObjects { claim, volume: _, pvc_warnings: _, source_claim, snapshot, pod } =
+        temporary;
     claim.is_some() || source_claim.is_some() || snapshot.is_some() || pod.is_some()
 }
 
-/// Whether a clone holds a place, by what was made for it: claims that are not filled, or a snapshot of which no claim has
-/// been made yet.
-pub fn is_at_work(temporary: &Temporary, now: Timestamp) -> bool {
-    let Temporary { claim, volume: _, told: _, source_claim, snapshot, pod: _ } = *temporary;
+/// Whether a clone holds a slot, by its objects: PVCs that are not populated, or a snapshot from which no PVC was
+/// restored yet.
+pub fn is_active(temporary: &IntermediateObjects, now: Timestamp) -> bool {
+    let IntermediateObjects { claim, volume: _, pvc_warnings: _, source_claim, snapshot, pod: _ } =
+        *temporary;
     let claims = [claim, source_claim];
     if claims.iter().any(Option::is_some) {
-        return claims.into_iter().flatten().any(|claim| is_filled_now(claim, now));
+        return claims.into_iter().flatten().any(|claim| is_being_populated(claim, now));
     }
-    snapshot.is_some_and(|snapshot| !snapshot.leaving && is_young(snapshot.made_at, now))
+    snapshot.is_some_and(|snapshot| !snapshot.is_terminating && is_young(snapshot.created_at, now))
 }
 
-fn is_filled_now(claim: &PersistentVolumeClaim, now: Timestamp) -> bool {
+fn is_being_populated(claim: &PersistentVolumeClaim, now: Timestamp) -> bool {
     let metadata = &claim.metadata;
-    let made_at = metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let created_at = metadata.creation_timestamp.as_ref().map(|time| time.0);
     if metadata.deletion_timestamp.is_some() {
         return false;
     }
     if meta::has_annotation(metadata, request::CLONE_REQUEST) {
         let phase = meta::worker_phase(metadata);
-        phase == PodPhase::Running || phase != PodPhase::Succeeded && is_young(made_at, now)
+        phase == PodPhase::Running || phase != PodPhase::Succeeded && is_young(created_at, now)
     } else {
         !matches!(meta::claim_phase(claim), ClaimPhase::Bound | ClaimPhase::Lost)
-            && is_young(made_at, now)
+            && is_young(created_at, now)
     }
 }
 
-fn is_young(made_at: Option<Timestamp>, now: Timestamp) -> bool {
-    made_at.is_none_or(|made_at| now.duration_since(made_at) < PLACE_HELD)
+fn is_young(created_at: Option<Timestamp>, now: Timestamp) -> bool {
+    created_at.is_none_or(|created_at| now.duration_since(created_at) < SLOT_HELD)
 }
 
 #[cfg(test)]
@@ -73,13 +76,17 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_held_by_what_is_not_done_and_not_for_ever() {
+    fn slot_is_held_by_an_unfinished_clone_for_a_limited_time() {
         let copy = |phase: &str| json!({ request::CLONE_REQUEST: "a/b", state::POD_PHASE: phase });
         let check = |claim: PersistentVolumeClaim| {
-            let of_target = Temporary { claim: Some(&claim), ..Temporary::default() };
-            let of_source = Temporary { source_claim: Some(&claim), ..Temporary::default() };
-            let found = is_at_work(&of_target, now());
-            assert_eq!(found, is_at_work(&of_source, now()));
+            let of_target =
+                IntermediateObjects { claim: Some(&claim), ..IntermediateObjects::default() };
+            let of_source = IntermediateObjects {
+                source_claim: Some(&claim),
+                ..IntermediateObjects::default()
+            };
+            let found = is_active(&of_target, now());
+            assert_eq!(found, is_active(&of_source, now()));
             found
         };
         assert!(check(claim("Pending", json!({}), 9_900)));
@@ -87,30 +94,38 @@ mod tests {
         assert!(!check(claim("Pending", json!({}), 9_300)), "for too long");
         assert!(check(claim("Bound", copy("Pending"), 9_900)));
         assert!(!check(claim("Bound", copy("Pending"), 9_300)));
-        assert!(check(claim("Bound", copy("Running"), 10)), "a copy takes what it takes");
+        assert!(check(claim("Bound", copy("Running"), 10)), "a running copy has no limit");
         assert!(!check(claim("Bound", copy("Succeeded"), 9_900)));
-        let mut leaving = claim("Pending", json!({}), 9_900);
-        leaving.metadata.deletion_timestamp = leaving.metadata.creation_timestamp.clone();
-        assert!(!check(leaving));
-        assert!(!is_at_work(&Temporary::default(), now()), "nothing is made yet");
+        let mut terminating = claim("Pending", json!({}), 9_900);
+        terminating.metadata.deletion_timestamp = terminating.metadata.creation_timestamp.clone();
+        assert!(!check(terminating));
+        assert!(!is_active(&IntermediateObjects::default(), now()), "no object is created yet");
     }
 
     #[test]
-    fn a_snapshot_holds_a_place_until_there_is_a_claim_of_it() {
+    fn snapshot_holds_a_slot_until_a_pvc_is_created_from_it() {
         let at = |second| Some(Timestamp::from_second(second).unwrap());
-        let snapshot = |made_at, leaving| SnapshotState { made_at, leaving, ..Default::default() };
-        let (filled, empty) =
+        let snapshot = |created_at, is_terminating| SnapshotState {
+            created_at,
+            is_terminating,
+            ..Default::default()
+        };
+        let (populated, unpopulated) =
             (claim("Bound", json!({}), 9_900), claim("Pending", json!({}), 9_900));
         for (snapshot, claim, expected) in [
             (snapshot(at(9_900), false), None, true),
             (snapshot(None, false), None, true),
             (snapshot(at(9_300), false), None, false),
             (snapshot(at(9_900), true), None, false),
-            (snapshot(at(9_900), false), Some(&filled), false),
-            (snapshot(at(9_300), false), Some(&empty), true),
+            (snapshot(at(9_900), false), Some(&populated), false),
+            (snapshot(at(9_300), false), Some(&unpopulated), true),
         ] {
-            let made = Temporary { claim, snapshot: Some(&snapshot), ..Temporary::default() };
-            assert_eq!(is_at_work(&made, now()), expected, "{snapshot:?} {claim:?}");
+            let objects = IntermediateObjects {
+                claim,
+                snapshot: Some(&snapshot),
+                ..IntermediateObjects::default()
+            };
+            assert_eq!(is_active(&objects, now()), expected, "{snapshot:?} {claim:?}");
         }
     }
 }

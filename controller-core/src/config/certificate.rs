@@ -4,20 +4,15 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 
-/// A certificate, as far as it matters here.
+/// The fields of a certificate that decide whether clients can trust it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// All of it.
     pub pem: String,
-    /// Who it is of.
     pub subject: String,
-    /// Who signed it.
     pub issuer: String,
-    /// Hosts it is good for; `*.domain` stands for one label.
+    /// Hosts it is valid for; the `*` of `*.domain` matches one label.
     pub names: Vec<String>,
-    /// Begin of its life.
     pub not_before: Timestamp,
-    /// End of its life.
     pub not_after: Timestamp,
 }
 
@@ -36,8 +31,8 @@ impl Certificate {
     }
 }
 
-/// The certificate of this host that lives longest, and those that vouch for it; where none is of the host, all that are
-/// valid. `None`: none is.
+/// The certificate of this host that expires last, and its issuers; where none is of the host, all that are valid.
+/// `None`: none is valid.
 pub fn trusted(certificates: &[Certificate], host: &str, now: Timestamp) -> Option<String> {
     let valid: Vec<_> = certificates.iter().filter(|one| one.is_valid(now)).collect();
     let of_host = valid.iter().copied().filter(|one| one.is_for(host));
@@ -51,7 +46,7 @@ pub fn trusted(certificates: &[Certificate], host: &str, now: Timestamp) -> Opti
     Some(chosen.iter().map(|one| format!("{}\n", one.pem.trim_end())).collect())
 }
 
-/// The certificate and its issuers, until one signed itself, or is not here, or comes again.
+/// The certificate and its issuers, up to one that is self-signed, missing or a repetition.
 fn chain<'a>(leaf: &'a Certificate, valid: &[&'a Certificate]) -> Vec<&'a Certificate> {
     let mut chain = vec![leaf];
     let mut last = leaf;
@@ -84,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_of_the_host_and_who_vouches_for_it() {
+    fn certificate_of_the_host_that_expires_last_is_trusted_with_its_issuers() {
         let host = "up.example.test";
         let all = [
             certificate("short", "ca", &[host], (0, 50)),
@@ -103,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities_that_sign_each_other_end_the_chain() {
+    fn cas_that_sign_each_other_end_the_chain() {
         let all = [certificate("a", "b", &["host"], (0, 9)), certificate("b", "a", &[], (0, 9))];
         assert_eq!(trusted(&all, "host", at(1)).as_deref(), Some("A\nB\n"));
         assert_eq!(trusted(&[], "host", at(1)), None);

@@ -1,4 +1,4 @@
-//! What the CDIConfig was before: whether somebody has edited it, and which settings were there before this installation.
+//! What the CDIConfig was before: whether a user has edited it, and which settings were there before this installation.
 //! Both are recorded in annotations of the CDIConfig.
 
 use api::annotations::state;
@@ -21,8 +21,9 @@ pub fn default_spec() -> CdiConfigSpec {
     }
 }
 
-/// The settings in force: those of the CDIConfig, without a `dataVolumeTTLSeconds` that nobody has set since the
-/// installation. Upstream ignores that field since v1.62, so that a forgotten value must not begin to delete DataVolumes.
+/// The effective settings: those of the CDIConfig, without a `dataVolumeTTLSeconds` that has not been set since the
+/// installation. Upstream ignores that field since v1.62, so that a forgotten value must not begin to delete
+/// DataVolumes.
 pub fn in_force(config: &CdiConfig) -> CdiConfigSpec {
     let mut spec = config.spec.clone();
     if inherited_ttl(config).is_some() {
@@ -157,7 +158,7 @@ mod tests {
         let in_force = |config: &CdiConfig| in_force(config).data_volume_ttl_seconds;
         // From upstream.
         let old = config(ttl(3600), json!({}));
-        assert_eq!(in_force(&old), None, "before the first look");
+        assert_eq!(in_force(&old), None, "before the first reconcile");
         let old = written(old, spec(Some(3600)));
         assert_eq!(in_force(&old), None);
         let event = ignored(&old).unwrap();
@@ -176,7 +177,7 @@ mod tests {
         new.metadata.annotations = Some(annotations_of_new(&new.spec));
         new.spec = spec(Some(0));
         assert_eq!((in_force(&new), ignored(&new)), (Some(0), None));
-        // A value that deletes nothing is no news.
+        // A value that deletes nothing is not reported.
         assert_eq!(ignored(&config(ttl(-1), json!({}))), None);
     }
 

@@ -1,4 +1,4 @@
-//! What the settings of the whole cluster come to.
+//! The effective settings of the whole cluster.
 
 mod certificate;
 mod history;
@@ -33,9 +33,9 @@ use crate::{classes, meta};
 
 /// What the settings depend on.
 pub struct Facts<'a> {
-    /// The settings that were made.
+    /// The settings of the CDIConfig.
     pub spec: &'a CdiConfigSpec,
-    /// What they came to before.
+    /// The status of the CDIConfig.
     pub present: &'a CdiConfigStatus,
     /// All storage classes.
     pub classes: &'a [StorageClass],
@@ -48,11 +48,11 @@ pub struct Facts<'a> {
 /// How clients outside of the cluster reach the upload proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyEndpoint {
-    /// Not everything was looked at yet: what was said before counts.
+    /// Not all objects have been read yet: the URL of the present status stays.
     NotKnownYet,
-    /// They do not.
+    /// There is no Ingress and no Route.
     Closed,
-    /// By an entrance.
+    /// By an Ingress or a Route.
     Open(OpenEndpoint),
 }
 
@@ -61,11 +61,11 @@ pub enum ProxyEndpoint {
 pub struct OpenEndpoint {
     /// Its host.
     pub host: String,
-    /// Certificates, one of which clients will meet, or the authority of one; `None` where nobody says.
+    /// Certificates of the endpoint or of their CA; `None` where no object names any.
     pub certificates: Option<Vec<Certificate>>,
 }
 
-/// Why nobody knows whose settings they are.
+/// Why no CDI object is authoritative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are {working} CDI objects in use, and there has to be one")]
 pub struct SeveralInstallations {
@@ -73,7 +73,7 @@ pub struct SeveralInstallations {
     pub working: usize,
 }
 
-/// The installation that counts: the only one, or the only one without an error.
+/// The authoritative CDI object: the only one, or the only one without an error.
 ///
 /// # Errors
 /// [`SeveralInstallations`], where that is none or several.
@@ -91,10 +91,10 @@ pub fn active(installations: &[Cdi]) -> Result<Option<&Cdi>, SeveralInstallation
     }
 }
 
-/// Whose settings count.
+/// Which object's settings are effective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CdiConfigSource {
-    /// Those of the CDI object: it claims authority, or nobody has edited the CDIConfig.
+    /// Those of the CDI object: it claims authority, or no user has edited the CDIConfig.
     Installation,
     /// Those of the CDIConfig, and the CDI object has none.
     CdiConfig,
@@ -113,8 +113,8 @@ fn config_source(installation: Option<&Cdi>, present: &CdiConfig) -> CdiConfigSo
     }
 }
 
-/// What CDIConfig's spec has to be: that of the installation where it claims authority or nobody has edited the CDIConfig,
-/// else what is there. Credentials of proxies stay in the installation, which administrators alone may read.
+/// What CDIConfig's spec has to be: that of the CDI object if it claims authority or no user has edited the CDIConfig,
+/// else the present one. Credentials of proxies stay in the CDI object, which only administrators may read.
 pub fn authoritative(installation: Option<&Cdi>, present: &CdiConfig) -> CdiConfigSpec {
     match (config_source(installation, present), installation) {
         (CdiConfigSource::Installation, Some(cdi)) => {
@@ -131,12 +131,12 @@ fn claims_authority(installation: &Cdi) -> bool {
     meta::has_annotation(&installation.metadata, request::CONFIG_AUTHORITY)
 }
 
-/// Whether a feature was turned on.
+/// Whether a feature gate is enabled.
 pub fn has_gate(spec: &CdiConfigSpec, gate: &str) -> bool {
     spec.feature_gates.iter().flatten().any(|name| name == gate)
 }
 
-/// Whether claims that wait for a consumer are left to wait.
+/// Whether PVCs that wait for their first consumer are left to wait.
 pub fn honors_waiting(spec: &CdiConfigSpec) -> bool {
     has_gate(spec, names::GATE_HONOR_WAIT_FOR_FIRST_CONSUMER)
 }
@@ -169,19 +169,19 @@ pub fn status(facts: &Facts, now: Timestamp) -> CdiConfigStatus {
     }
 }
 
-/// All four said, if only to say that there is none. Every user may read them, so credentials are left out.
+/// All four fields are set, empty where there is no proxy. Every user may read them, so credentials are left out.
 fn shown_proxy(proxy: Option<&ImportProxy>) -> ImportProxy {
     let proxy = proxy.map(proxy::without_credentials).unwrap_or_default();
-    let said = |text: Option<String>| Some(text.unwrap_or_default());
+    let or_empty = |text: Option<String>| Some(text.unwrap_or_default());
     ImportProxy {
-        http_proxy: said(proxy.http_proxy),
-        https_proxy: said(proxy.https_proxy),
-        no_proxy: said(proxy.no_proxy),
-        trusted_ca_proxy: said(proxy.trusted_ca_proxy),
+        http_proxy: or_empty(proxy.http_proxy),
+        https_proxy: or_empty(proxy.https_proxy),
+        no_proxy: or_empty(proxy.no_proxy),
+        trusted_ca_proxy: or_empty(proxy.trusted_ca_proxy),
     }
 }
 
-/// CPU and memory of a worker, each of the four as it was set or as it always is: a quota admits no pod that is silent.
+/// CPU and memory of a worker, each of the four as configured or its default: a quota admits no pod without them.
 fn resources(set: Option<&ResourceRequirements>) -> ResourceRequirements {
     let merged = |set: Option<&BTreeMap<String, Quantity>>, defaults: [(&str, &str); 2]| {
         let value = |(name, default): (&str, &str)| {
@@ -199,7 +199,7 @@ fn resources(set: Option<&ResourceRequirements>) -> ResourceRequirements {
     }
 }
 
-/// The overhead of every class, so that whoever asks finds it. What cannot be read counts as not said.
+/// The overhead of every class, for clients that look one up. A value that cannot be parsed counts as unset.
 fn overhead(set: Option<&FilesystemOverhead>, classes: &[StorageClass]) -> FilesystemOverhead {
     let legal = |text: &&String| text.parse::<Overhead>().is_ok();
     let global = set.and_then(|set| set.global.as_ref()).filter(legal);
@@ -213,7 +213,7 @@ fn overhead(set: Option<&FilesystemOverhead>, classes: &[StorageClass]) -> Files
     FilesystemOverhead { global: Some(global), storage_class: Some(storage_class) }
 }
 
-/// What a file system on a claim of this class may use for itself. `None` as the name stands for the default class.
+/// The overhead of a file system on a PVC of this class. `None` as the name is the default class.
 pub fn overhead_of(
     status: Option<&CdiConfigStatus>,
     classes: &[StorageClass],
@@ -234,7 +234,7 @@ pub fn overhead_of(
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// The smallest claim that the storage makes, where its profile says so.
+/// The smallest PVC that the storage provisions, where its profile has one.
 pub fn minimum_size(profile: Option<&StorageProfile>) -> Option<contract::ByteCount> {
     let text = meta::annotation(&profile?.metadata, request::MINIMUM_CLAIM_SIZE)?;
     text.parse::<contract::Quantity>().ok()?.bytes()

@@ -1,5 +1,6 @@
-//! Credentials in the URLs of import proxies. Every user of the cluster may read the CDIConfig, so the controller writes the
-//! URLs there without user and password, and takes these from where the administrator has set them when a worker needs them.
+//! Credentials in the URLs of import proxies. Every user of the cluster may read the CDIConfig, so the controller
+//! writes the URLs there without user and password, and takes these from where the administrator has set them when a
+//! worker needs them.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ fn without_userinfo(url: &str) -> String {
     }
 }
 
-/// The settings as a worker or a poll needs them: `config`, whose status says which proxies are in force, with their
+/// The settings as a worker or a poll needs them: `config`, whose status has the effective proxies, with their
 /// credentials as the administrator or the platform has set them.
 pub fn with_credentials(
     config: Arc<CdiConfig>,
@@ -46,7 +47,7 @@ pub fn with_credentials(
     };
     let shown = config.status.as_ref().and_then(|status| status.import_proxy.as_ref());
     let Some(shown) = shown else { return config };
-    // What is set may be newer than what is in force.
+    // The configured URL may be newer than the effective one.
     let whole = |shown: &Option<String>, set: Option<String>| {
         let is_same = |set: &String| shown.as_deref() == Some(&*without_userinfo(set));
         set.filter(is_same).or_else(|| shown.clone())
@@ -64,7 +65,8 @@ pub fn with_credentials(
     Arc::new(config)
 }
 
-/// A warning where the administrator has written credentials to the CDIConfig itself. They are the only copy, so they stay.
+/// A warning where the administrator has written credentials to the CDIConfig itself. They are the only copy, so they
+/// stay.
 pub fn visible_credentials(spec: &CdiConfigSpec) -> Option<Event> {
     let proxy = spec.import_proxy.as_ref()?;
     (without_credentials(proxy) != *proxy).then(|| {
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_come_back_from_where_they_were_set() {
+    fn credentials_are_read_from_the_object_that_configures_them() {
         const WHOLE: &str = "http://user:secret@proxy";
         const SHOWN: &str = "http://proxy";
         let claims = || json!({ "cdi.kubevirt.io/configAuthority": "" });
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_the_cdi_config_itself_is_warned_of() {
+    fn password_in_the_cdi_config_is_reported() {
         assert!(visible_credentials(&config("http://u:p@proxy", "").spec).is_some());
         assert!(visible_credentials(&config("http://proxy", "").spec).is_none());
         assert!(visible_credentials(&config("", "").spec).is_none());

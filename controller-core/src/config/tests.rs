@@ -23,7 +23,7 @@ fn status_of(spec: Value) -> Value {
 }
 
 #[test]
-fn an_empty_spec_is_good_enough() {
+fn empty_spec_has_defaults() {
     assert_eq!(
         status_of(json!({})),
         json!({
@@ -42,7 +42,7 @@ fn an_empty_spec_is_good_enough() {
 }
 
 #[test]
-fn every_setting_shows() {
+fn every_setting_is_in_the_status() {
     let status = status_of(json!({
         "scratchSpaceStorageClass": "fast",
         "filesystemOverhead": { "global": "0.1", "storageClass": { "nfs": "0", "gone": "0.5" } },
@@ -75,7 +75,7 @@ fn every_setting_shows() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_as_if_nobody_had_said_it() {
+fn invalid_settings_count_as_unset() {
     let status = status_of(json!({
         "scratchSpaceStorageClass": "gone",
         "filesystemOverhead": { "global": "7", "storageClass": { "nfs": "x" } },
@@ -88,7 +88,7 @@ fn what_cannot_be_meant_is_as_if_nobody_had_said_it() {
 }
 
 #[test]
-fn the_overhead_of_a_claim_is_looked_up_by_its_class() {
+fn overhead_of_a_pvc_is_looked_up_by_its_class() {
     let mut fast = class("fast");
     let spec = serde_json::from_value(
         json!({ "filesystemOverhead": { "global": "0.1", "storageClass": { "nfs": "0", "fast": "0.2" } } }),
@@ -119,7 +119,7 @@ fn the_overhead_of_a_claim_is_looked_up_by_its_class() {
 }
 
 #[test]
-fn the_entrance_is_the_host_that_leads_to_the_upload_proxy() {
+fn endpoint_is_the_host_of_the_upload_proxy() {
     let ingress =
         |spec: Value| -> Ingress { serde_json::from_value(json!({ "spec": spec })).unwrap() };
     let backend = |name: &str| json!({ "service": { "name": name, "port": { "number": 443 } } });
@@ -139,8 +139,8 @@ fn the_entrance_is_the_host_that_leads_to_the_upload_proxy() {
 }
 
 #[test]
-fn the_address_is_the_override_or_the_entrance() {
-    let entrance = ProxyEndpoint::Open(OpenEndpoint {
+fn upload_proxy_url_is_the_override_or_the_endpoint() {
+    let open = ProxyEndpoint::Open(OpenEndpoint {
         host: "up.test".into(),
         certificates: Some(vec![Certificate {
             pem: "PEM".into(),
@@ -169,14 +169,14 @@ fn the_address_is_the_override_or_the_entrance() {
     };
     assert_eq!(of(None, &ProxyEndpoint::Closed), (None, None));
     assert_eq!(of(None, &ProxyEndpoint::NotKnownYet), (text("before.test"), text("before")));
-    assert_eq!(of(None, &entrance), (text("up.test"), text("PEM\n")));
-    assert_eq!(of(Some("https://o"), &entrance), (text("https://o"), text("before")));
+    assert_eq!(of(None, &open), (text("up.test"), text("PEM\n")));
+    assert_eq!(of(Some("https://o"), &open), (text("https://o"), text("before")));
     let without = ProxyEndpoint::Open(OpenEndpoint { host: "up.test".into(), certificates: None });
     assert_eq!(of(None, &without), (text("up.test"), None));
 }
 
 #[test]
-fn one_installation_counts_and_speaks_if_it_claims_authority() {
+fn one_cdi_object_counts_and_its_settings_apply_if_it_claims_authority() {
     let cdi = |phase: &str, annotations: Value| -> Cdi {
         serde_json::from_value(json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI",
@@ -204,7 +204,7 @@ fn one_installation_counts_and_speaks_if_it_claims_authority() {
 }
 
 #[test]
-fn gates_are_words_in_a_list() {
+fn feature_gates_are_looked_up_by_name() {
     let spec = CdiConfigSpec {
         feature_gates: Some(vec!["HonorWaitForFirstConsumer".into(), "Unheard".into()]),
         ..CdiConfigSpec::default()

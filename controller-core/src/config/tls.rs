@@ -1,4 +1,4 @@
-//! What the settings of TLS come to here, and what of them cannot be.
+//! The effective TLS settings, and those that servers cannot satisfy.
 
 use api::events;
 use api::v1beta1::{CdiConfigSpec, ResolvedTlsProfile, TlsVersion, resolve_tls_profile};
@@ -6,17 +6,17 @@ use auth::TlsMinimum;
 
 use crate::event::Event;
 
-/// What suites of TLS 1.3 begin with. All good ones are spoken, whatever is configured.
+/// Prefix of the cipher suites of TLS 1.3. All secure ones are supported, whatever is configured.
 const OF_13: &str = "TLS_";
 
-/// The least that servers accept.
+/// The minimum that servers accept.
 pub fn floor(spec: &CdiConfigSpec) -> TlsMinimum {
     let ResolvedTlsProfile { min_version, ciphers } =
         resolve_tls_profile(spec.tls_security_profile.as_ref());
     TlsMinimum::parse(min_version.as_str(), &ciphers.join(",")).unwrap_or_default()
 }
 
-/// What of the settings no server here does, if there is anything.
+/// A warning about settings that no server here satisfies.
 pub fn unmet(spec: &CdiConfigSpec) -> Option<Event> {
     let ResolvedTlsProfile { min_version, ciphers } =
         resolve_tls_profile(spec.tls_security_profile.as_ref());
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spoken_needs_no_words() {
+    fn supported_settings_have_no_event() {
         for spec in [
             CdiConfigSpec::default(),
             spec(json!({ "type": "Intermediate", "intermediate": {} })),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_met_is_said_in_one_event() {
+    fn unsupported_settings_are_reported_in_one_event() {
         for (spec, version, ciphers) in [
             (spec(json!({ "type": "Old", "old": {} })), true, false),
             (custom("VersionTLS11", &["ECDHE-RSA-AES128-GCM-SHA256"]), true, false),

@@ -1,11 +1,11 @@
-//! Claims that pods copy to. Where one node has both volumes, one pod reads the one and writes the other; elsewhere an upload
-//! server is beside the target, and a pod reads the source and sends it.
+//! Host-assisted copies. Where one node has both volumes, one pod reads the one and writes the other; elsewhere an
+//! upload server mounts the target, and a pod reads the source and sends it.
 //!
 //! ```text
-//! beside: CloneRequest ────────────────────────► source pod, with both ──► ended: CloneOf
+//! 1 pod:  CloneRequest ────────────────────────► source pod, with both ──► ended: CloneOf
 //!                                                    │ no node has both     source pod and finalizer go
 //!                                                    ▼
-//! apart:  CloneRequest ──► upload server ready ──► source pod ───────────► both have ended: CloneOf
+//! 2 pods: CloneRequest ──► upload server ready ──► source pod ───────────► both have ended: CloneOf
 //!            (upload)          (upload)             finalizer
 //! ```
 
@@ -30,12 +30,12 @@ use crate::meta::{self, Changes};
 pub use pod::{Facts, has_both, pod, secret};
 pub use writes::{CopyTarget, plan_end, plan_replacement, plan_report};
 
-/// What the source's pod says of a target that has all its room.
+/// In the termination message of the source pod, if the target was preallocated.
 const PREALLOCATED: &str = "Preallocation applied";
-/// What is told when all is there.
+/// Message of a complete copy.
 const COMPLETE: &str = "Clone Complete";
 
-/// Name of the pod that reads for a claim, in the namespace of the source.
+/// Name of the source pod for a PVC, in the namespace of the source.
 pub fn pod_name(claim: &ObjectMeta) -> String {
     format!("{}-source-pod", meta::uid(claim))
 }
@@ -45,7 +45,7 @@ pub fn secret_name(claim: &ObjectMeta, suffix: &str) -> String {
     format!("{}-{suffix}", pod_name(claim))
 }
 
-/// The client that the target's upload server believes: the pod that reads the source, and nobody else.
+/// The only client that the target's upload server accepts: the pod that reads the source.
 pub fn client_name(claim: &ObjectMeta, source: &Origin) -> String {
     let (namespace, name) = (meta::namespace(claim), meta::name(claim));
     format!("{}/{}-{namespace}/{name}", source.namespace, source.name)
@@ -55,19 +55,19 @@ pub fn client_name(claim: &ObjectMeta, source: &Origin) -> String {
 const NODE_PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 const VOLUMES_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
-/// Whether one pod is to have both volumes. Never across namespaces, whoever asks for it: a pod names its volumes in its own
-/// namespace, so it would write to a claim of this one's name beside the source.
-pub fn is_beside(claim: &ObjectMeta) -> bool {
+/// Whether one pod is to mount both volumes. Never across namespaces, whatever the annotation: a pod mounts PVCs of its
+/// own namespace, so it would write to a PVC of the target's name in the namespace of the source.
+pub fn uses_one_pod(claim: &ObjectMeta) -> bool {
     meta::is_true(claim, state::CLONE_ON_ONE_NODE)
         && Origin::requested(claim).is_some_and(|source| source.namespace == meta::namespace(claim))
 }
 
-/// Whether the claim is copied to by way of a server.
+/// Whether the copy goes through an upload server.
 pub fn needs_server(claim: &ObjectMeta) -> bool {
-    meta::has_annotation(claim, request::CLONE_REQUEST) && !is_beside(claim)
+    meta::has_annotation(claim, request::CLONE_REQUEST) && !uses_one_pod(claim)
 }
 
-/// Whether a pod that is to have both volumes is not going to get them.
+/// Whether a pod that is to mount both volumes has waited too long for them.
 pub fn is_hopeless(pod: &Pod, now: Timestamp) -> bool {
     let report = report(pod);
     let is_waiting = report.phase.is_waiting();
@@ -78,18 +78,18 @@ pub fn is_hopeless(pod: &Pod, now: Timestamp) -> bool {
     is_waiting && is_pulled && since.is_some_and(|since| now.duration_since(since) >= patience)
 }
 
-/// Where a copy stands.
+/// The state of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyState {
-    /// The target's side is not ready, and a watch will tell.
+    /// The upload server is not ready; a watch reports when it is.
     Waiting,
     /// The source may be read.
     Ready,
-    /// All is there, or nobody wants it any more: what is left of it goes.
+    /// The copy is complete or no longer requested: its objects are deleted.
     Over,
 }
 
-/// Where the copy to a claim stands.
+/// The state of the copy to a PVC.
 pub fn copy_state(claim: &PersistentVolumeClaim) -> CopyState {
     let metadata = &claim.metadata;
     let is_wanted = meta::has_annotation(metadata, request::CLONE_REQUEST);
@@ -99,7 +99,7 @@ pub fn copy_state(claim: &PersistentVolumeClaim) -> CopyState {
     {
         return CopyState::Over;
     }
-    if is_beside(metadata) {
+    if uses_one_pod(metadata) {
         return CopyState::Ready;
     }
     let is_done = meta::worker_phase(metadata) == PodPhase::Succeeded;
@@ -111,51 +111,51 @@ pub fn copy_state(claim: &PersistentVolumeClaim) -> CopyState {
     }
 }
 
-/// Whether the pod that reads has been noted, and somebody has promised to tidy it up.
+/// Whether the name of the source pod has been recorded, with the finalizer that stays until the pod is deleted.
 pub fn has_finalizer(claim: &ObjectMeta) -> bool {
     claim.finalizers.iter().flatten().any(|name| name == finalizer::CLONE_SOURCE)
 }
 
-/// What follows for a claim from the pod that reads for it.
+/// What follows for a PVC from the status of its source pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Annotations to change.
     pub annotations: Changes,
-    /// On the claim.
+    /// On the PVC.
     pub events: Vec<Event>,
 }
 
-/// Where it is noted how the pod gets on that reads for a claim. One that has both volumes is all there is.
+/// The annotations with the state of the source pod. A pod with both volumes reports as the worker of the PVC.
 fn keys(claim: &ObjectMeta) -> [&'static str; 3] {
-    if is_beside(claim) {
+    if uses_one_pod(claim) {
         [state::RUNNING, state::RUNNING_REASON, state::RUNNING_MESSAGE]
     } else {
         [state::SOURCE_RUNNING, state::SOURCE_RUNNING_REASON, state::SOURCE_RUNNING_MESSAGE]
     }
 }
 
-/// What the claim says while there is no pod that reads for it.
+/// The annotations of a PVC while it has no source pod.
 pub fn not_running(claim: &ObjectMeta, reason: &str, message: &str) -> Changes {
-    let mut said = Changes::default();
+    let mut changes = Changes::default();
     for (key, value) in keys(claim).into_iter().zip(["false", reason, message]) {
-        said.set(claim, key, value);
+        changes.set(claim, key, value);
     }
-    said
+    changes
 }
 
-/// What follows for a claim from the pod that reads for it.
+/// What follows for a PVC from the status of its source pod.
 pub fn plan(claim: &ObjectMeta, pod: &Pod) -> Plan {
-    let mut said = Changes::default();
+    let mut changes = Changes::default();
     let mut events = Vec::new();
     let report = report(pod);
     let noted = meta::annotation(claim, state::POD_RESTARTS).and_then(|text| text.parse().ok());
-    said.set(claim, state::POD_RESTARTS, report.restarts.max(noted.unwrap_or(0)).to_string());
-    if is_beside(claim) && report.phase != PodPhase::Unset {
-        said.set(claim, state::POD_PHASE, report.phase.as_str());
+    changes.set(claim, state::POD_RESTARTS, report.restarts.max(noted.unwrap_or(0)).to_string());
+    if uses_one_pod(claim) && report.phase != PodPhase::Unset {
+        changes.set(claim, state::POD_PHASE, report.phase.as_str());
     }
     let mut run = |running: bool, reason: &str, message: &str| {
         for (key, value) in keys(claim).into_iter().zip([&*running.to_string(), reason, message]) {
-            said.set(claim, key, value);
+            changes.set(claim, key, value);
         }
     };
     match (&report.exit, &report.running) {
@@ -169,15 +169,15 @@ pub fn plan(claim: &ObjectMeta, pod: &Pod) -> Plan {
         if let Some(Exit::Text { text, .. }) = &report.exit
             && text.contains(PREALLOCATED)
         {
-            said.set(claim, state::PREALLOCATION, "true");
+            changes.set(claim, state::PREALLOCATION, "true");
         }
-        said.set(claim, state::CLONE_OF, "true");
+        changes.set(claim, state::CLONE_OF, "true");
         events.push(Event::normal(events::CLONE_SUCCEEDED, COMPLETE));
     }
-    Plan { annotations: said, events }
+    Plan { annotations: changes, events }
 }
 
-/// A source and a target that do not go together.
+/// Why a source and a target are incompatible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// One holds a disk, the other files.
@@ -191,8 +191,8 @@ pub enum Mismatch {
     /// Files go to a file system, and come from one.
     #[error("source volumeMode and target volumeMode do not match, contentType (archive)")]
     Mode,
-    /// There is no room.
-    #[error("target has less room for a disk than its source: {offered} < {needed}")]
+    /// The disk does not fit.
+    #[error("target is too small for a disk of its source: {offered} < {needed}")]
     TooSmall {
         /// What the source may hold.
         needed: ByteCount,
@@ -202,26 +202,26 @@ pub enum Mismatch {
 }
 
 impl Mismatch {
-    /// What people are told.
     pub fn event(&self) -> Event {
         Event::warning(events::INCOMPATIBLE_PVC, self.to_string())
     }
 }
 
-/// What a claim holds, a disk unless it says otherwise.
+/// The content type of a PVC; a disk by default.
 pub fn content_of(claim: &ObjectMeta) -> &str {
-    let said = meta::annotation(claim, request::CONTENT_TYPE).filter(|text| !text.is_empty());
-    said.unwrap_or(api::v1beta1::ContentType::Kubevirt.as_str())
+    let content = meta::annotation(claim, request::CONTENT_TYPE).filter(|text| !text.is_empty());
+    content.unwrap_or(api::v1beta1::ContentType::Kubevirt.as_str())
 }
 
-/// Whether the source can be copied to the claim. `room`: bytes of a disk that fit into each, where that is known.
+/// Whether the source can be copied to the PVC. `capacities`: bytes of a disk that fit into the source and the target,
+/// where both are known.
 ///
 /// # Errors
 /// [`Mismatch`].
 pub fn check(
     source: &PersistentVolumeClaim,
     claim: &PersistentVolumeClaim,
-    room: Option<(ByteCount, ByteCount)>,
+    capacities: Option<(ByteCount, ByteCount)>,
 ) -> Result<(), Mismatch> {
     let (source_has, target_has) = (content_of(&source.metadata), content_of(&claim.metadata));
     if source_has != target_has {
@@ -233,7 +233,7 @@ pub fn check(
         return Err(Mismatch::Mode);
     }
     let is_permissive = meta::has_annotation(&claim.metadata, request::PERMISSIVE_CLONE);
-    match room.filter(|(needed, offered)| needed > offered && !is_permissive) {
+    match capacities.filter(|(needed, offered)| needed > offered && !is_permissive) {
         Some((needed, offered)) => Err(Mismatch::TooSmall { needed, offered }),
         None => Ok(()),
     }

@@ -198,7 +198,7 @@ fn affinity(facts: &Facts) -> Option<Affinity> {
     }
     .unwrap_or_default();
     let rules = affinity.pod_affinity.get_or_insert_default();
-    let beside = |key: &str, value: &str, namespace: Option<&str>| PodAffinityTerm {
+    let near = |key: &str, value: &str, namespace: Option<&str>| PodAffinityTerm {
         label_selector: Some(LabelSelector {
             match_labels: Some(Pairs::from([(key.to_owned(), value.to_owned())])),
             ..LabelSelector::default()
@@ -211,10 +211,10 @@ fn affinity(facts: &Facts) -> Option<Affinity> {
     if modes.is_some_and(|modes| modes == ["ReadWriteOnce"]) {
         let uid = meta::uid(&facts.source.metadata);
         let required = &mut rules.required_during_scheduling_ignored_during_execution;
-        required.get_or_insert_default().push(beside(labels::CLONE_SOURCE, uid, None));
+        required.get_or_insert_default().push(near(labels::CLONE_SOURCE, uid, None));
     }
     if facts.authority.is_some() {
-        let term = beside(labels::UPLOAD_TARGET, meta::uid(target), Some(meta::namespace(target)));
+        let term = near(labels::UPLOAD_TARGET, meta::uid(target), Some(meta::namespace(target)));
         let preferred = &mut rules.preferred_during_scheduling_ignored_during_execution;
         preferred
             .get_or_insert_default()

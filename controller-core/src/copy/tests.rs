@@ -22,7 +22,7 @@ fn target(phase: &str, more: Value) -> PersistentVolumeClaim {
 }
 
 #[test]
-fn the_source_is_read_when_somebody_listens() {
+fn source_is_read_when_the_upload_server_is_ready() {
     for (phase, annotations, expected) in [
         ("Pending", json!({}), CopyState::Waiting),
         ("Bound", json!({}), CopyState::Waiting),
@@ -42,16 +42,16 @@ fn the_source_is_read_when_somebody_listens() {
 }
 
 #[test]
-fn one_pod_with_both_volumes_needs_no_server_and_is_given_up_where_no_node_has_both() {
-    let near = |said: &str| json!({ state::CLONE_ON_ONE_NODE: said, request::CLONE_REQUEST: "vms/golden" });
+fn one_pod_with_both_volumes_needs_no_server_and_is_replaced_where_no_node_has_both() {
+    let near = |value: &str| json!({ state::CLONE_ON_ONE_NODE: value, request::CLONE_REQUEST: "vms/golden" });
     let claim = target("Pending", near("true"));
     assert_eq!(copy_state(&claim), CopyState::Ready);
     assert!(!needs_server(&claim.metadata));
     assert!(needs_server(&target("Pending", near("false")).metadata));
-    // A pod beside a source elsewhere would write to a claim of the same name there.
+    // A pod in the namespace of the source would write to a PVC of the same name there.
     let far = target("Pending", json!({ state::CLONE_ON_ONE_NODE: "true" }));
     assert_eq!(copy_state(&far), CopyState::Waiting);
-    assert!(needs_server(&far.metadata) && !is_beside(&far.metadata));
+    assert!(needs_server(&far.metadata) && !uses_one_pod(&far.metadata));
     assert!(needs_server(
         &target("Pending", json!({ state::CLONE_ON_ONE_NODE: "false" })).metadata
     ));
@@ -75,7 +75,7 @@ fn one_pod_with_both_volumes_needs_no_server_and_is_given_up_where_no_node_has_b
 }
 
 #[test]
-fn what_the_reader_tells_is_noted_apart_from_what_the_writer_tells() {
+fn status_of_the_source_pod_has_annotations_of_its_own() {
     let pod = |phase: &str, state: Value| -> Pod {
         serde_json::from_value(json!({ "status": { "phase": phase, "containerStatuses": [{
             "name": "cdi-clone-source", "image": "i", "imageID": "", "ready": true, "restartCount": 2,
@@ -87,11 +87,11 @@ fn what_the_reader_tells_is_noted_apart_from_what_the_writer_tells() {
     let after = |pod: &Pod| {
         let plan = plan(&claim.metadata, pod);
         let pairs = plan.annotations.applied_to(&claim.metadata);
-        let said = |key: &str| pairs.get(key).cloned().unwrap_or_default();
+        let value = |key: &str| pairs.get(key).cloned().unwrap_or_default();
         (
-            said(state::SOURCE_RUNNING),
-            said(state::CLONE_OF),
-            said(state::PREALLOCATION),
+            value(state::SOURCE_RUNNING),
+            value(state::CLONE_OF),
+            value(state::PREALLOCATION),
             plan.events.len(),
         )
     };
@@ -108,19 +108,19 @@ fn what_the_reader_tells_is_noted_apart_from_what_the_writer_tells() {
 }
 
 #[test]
-fn files_go_to_files_and_a_disk_where_there_is_room() {
+fn files_are_copied_to_files_and_a_disk_to_a_large_enough_target() {
     let archive = json!({ request::CONTENT_TYPE: "archive" });
     let size = ByteCount::new;
-    let check = |source: (&str, Value), claim_has: (&str, Value), room| {
+    let check = |source: (&str, Value), claim_has: (&str, Value), capacities| {
         let source = claim("golden", source.0, "Bound", source.1);
-        let found = check(&source, &claim("disk", claim_has.0, "Bound", claim_has.1), room);
+        let found = check(&source, &claim("disk", claim_has.0, "Bound", claim_has.1), capacities);
         found.map_err(|mismatch| mismatch.to_string())
     };
     let none = || json!({});
     assert_eq!(check(("Block", none()), ("Filesystem", none()), Some((size(1), size(1)))), Ok(()));
     assert_eq!(
         check(("Block", none()), ("Block", none()), Some((size(2), size(1)))),
-        Err("target has less room for a disk than its source: 1 < 2".into())
+        Err("target is too small for a disk of its source: 1 < 2".into())
     );
     let permissive = json!({ request::PERMISSIVE_CLONE: "" });
     assert_eq!(check(("Block", none()), ("Block", permissive), Some((size(2), size(1)))), Ok(()));
@@ -130,7 +130,7 @@ fn files_go_to_files_and_a_disk_where_there_is_room() {
 }
 
 #[test]
-fn the_reader_is_what_it_always_was() {
+fn source_pod_matches_the_expected_manifest() {
     let claim = target(
         "Bound",
         json!({ state::OWNER_UID: "owner", state::PREALLOCATION_REQUESTED: "true" }),

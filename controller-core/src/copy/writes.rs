@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use std::time::Duration;
 
-use super::{has_finalizer, is_beside, is_hopeless, not_running, plan, pod_name};
+use super::{has_finalizer, is_hopeless, not_running, plan, pod_name, uses_one_pod};
 use crate::bound;
 use crate::clone::{self, Origin};
 use crate::components::HOST_COPY as COMPONENT;
@@ -48,7 +48,7 @@ impl CopyTarget<'_> {
         self.record(Plan::default(), [Event::warning(events::CLONE_WITHOUT_SOURCE, message)])
     }
 
-    /// The source and the target do not go together.
+    /// The source and the target are incompatible.
     pub fn plan_mismatch(self, event: Event) -> Plan {
         self.record(Plan::default(), [event])
     }
@@ -64,7 +64,7 @@ impl CopyTarget<'_> {
         self.record(self.plan_waiting(events::CLONE_SOURCE_IN_USE, &waits_for), events)
     }
 
-    /// What the copy waits for is written where its progress is later, so that the DataVolume reports it.
+    /// Reported in the annotations of the running copy, so that the DataVolume shows what the copy waits for.
     fn plan_waiting(self, reason: &str, waits_for: &str) -> Plan {
         let message = format!("Waits for {waits_for}");
         let changes = not_running(&self.claim.metadata, reason, &message);
@@ -72,8 +72,9 @@ impl CopyTarget<'_> {
         Plan { requeue, ..Plan::writes(Write::annotations(self.claim, &changes)) }
     }
 
-    /// The pod's name and the finalizer are on the PVC before the pod exists: it has no owner in the namespace of the source,
-    /// so nothing else deletes it. The Secret that the pod mounts has the pod as owner, and is created afterwards.
+    /// The pod's name and the finalizer are on the PVC before the pod exists: it has no owner in the namespace of the
+    /// source, so nothing else deletes it. The Secret that the pod mounts has the pod as owner, and is created
+    /// afterwards.
     pub fn plan_creation(self, pod: Pod) -> Plan {
         let claim = self.claim;
         let name = pod_name(&claim.metadata);
@@ -86,7 +87,7 @@ impl CopyTarget<'_> {
             note: Some((key.clone(), PvcNote::CopyNotRunning)),
             ..RefusalReport::of_worker(key, &name, bound::audience(COMPONENT, self.shown, None))
         };
-        let is_alone = is_beside(&claim.metadata);
+        let is_alone = uses_one_pod(&claim.metadata);
         let requeue = if is_alone { Requeue::After(BOTH_VOLUMES_POLL) } else { Requeue::Now };
         Plan {
             requeue,
@@ -100,7 +101,7 @@ impl CopyTarget<'_> {
 /// What follows from the status of the pod that reads the source.
 pub fn plan_report(claim: &PersistentVolumeClaim, pod: &Pod, now: Timestamp) -> Plan {
     let phase = meta::pod_phase(pod);
-    let waits_for_both = phase.is_waiting() && is_beside(&claim.metadata);
+    let waits_for_both = phase.is_waiting() && uses_one_pod(&claim.metadata);
     if waits_for_both && is_hopeless(pod, now) {
         return plan_two_pods(claim, pod);
     }
@@ -123,7 +124,7 @@ fn plan_two_pods(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     Plan::writes(noted.into_iter().chain(Write::delete(pod)))
 }
 
-/// The one pod is replaced by two, which the PVC says already.
+/// Two pods replace the one, as the annotations of the PVC already request.
 pub fn plan_replacement(pod: &Pod) -> Plan {
     Plan { requeue: Requeue::After(POLL), ..Plan::writes(Write::delete(pod)) }
 }
@@ -240,7 +241,7 @@ mod tests {
 
     #[test]
     fn status_of_the_pod_decision_table() {
-        let beside: fn(&mut Value) = |it| {
+        let one_pod: fn(&mut Value) = |it| {
             it["metadata"]["annotations"] = json!({
                 request::CLONE_REQUEST: "vms/golden", state::CLONE_ON_ONE_NODE: "true",
             });
@@ -249,8 +250,8 @@ mod tests {
         for (case, change, phase, minutes, deletes, requeue) in [
             ("running", (|_| ()) as fn(&mut Value), "Running", 1, false, Requeue::OnChange),
             ("evicted", |_| (), "Failed", 1, true, Requeue::OnChange),
-            ("waits for both", beside, "Pending", 1, false, Requeue::After(BOTH_VOLUMES_POLL)),
-            ("waits too long", beside, "Pending", 10, true, Requeue::OnChange),
+            ("waits for both", one_pod, "Pending", 1, false, Requeue::After(BOTH_VOLUMES_POLL)),
+            ("waits too long", one_pod, "Pending", 10, true, Requeue::OnChange),
         ] {
             let now = Timestamp::from_second(60 * minutes).unwrap();
             let plan = plan_report(&claim(change), &pod(phase), now);

@@ -1,4 +1,5 @@
-//! What an imported image is kept as: the claim it was imported into, or a snapshot of it, which is cloned faster.
+//! The form in which an imported image is retained: the PVC it was imported to, or a snapshot of it, which is cloned
+//! faster.
 
 use api::annotations::{cron as key, import, request};
 use api::labels;
@@ -14,14 +15,12 @@ use crate::meta::{self, Changes, Installation};
 use crate::snapshot::{VolumeSnapshot, VolumeSnapshotOrigin, VolumeSnapshotSpec};
 use crate::storage_profile::SnapshotClass;
 
-/// What an image is kept as.
+/// The form in which an image is retained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The claim.
+    /// The PVC.
     Claim,
-    /// A snapshot.
     Snapshot {
-        /// Its class.
         class: String,
     },
 }
@@ -36,15 +35,15 @@ impl Form {
     }
 }
 
-/// What images on this class are kept as: what its profile says. A claim where nobody can take snapshots of it.
+/// The form of images on this storage class, as its profile states. A PVC if no driver can take snapshots.
 pub fn form(
     class: Option<&StorageClass>,
     profile: Option<&StorageProfile>,
     snapshot_classes: &[SnapshotClass],
 ) -> Form {
     let status = profile.and_then(|profile| profile.status.as_ref());
-    let said = status.and_then(|status| status.data_import_cron_source_format.as_deref());
-    let (Some("snapshot"), Some(class), Some(profile)) = (said, class, profile) else {
+    let format = status.and_then(|status| status.data_import_cron_source_format.as_deref());
+    let (Some("snapshot"), Some(class), Some(profile)) = (format, class, profile) else {
         return Form::Claim;
     };
     let fits = |found: &&SnapshotClass| found.driver == class.provisioner;
@@ -59,7 +58,7 @@ pub fn form(
     found.map_or(Form::Claim, |found| Form::Snapshot { class: found.name.clone() })
 }
 
-/// The size of the disk as the template has it.
+/// The size of the disk in the template.
 fn template_size(cron: &DataImportCron) -> Option<&Quantity> {
     let spec = &cron.spec.template.spec;
     let of_storage = spec.storage.as_ref().and_then(|storage| storage.resources.as_ref());
@@ -112,7 +111,7 @@ pub(super) fn snapshot(
     }
 }
 
-/// What a snapshot that was there before lacks, for whoever restores it.
+/// Adds the annotations that a client needs to restore a snapshot, if the snapshot existed before and lacks them.
 pub(super) fn completed(
     cron: &DataImportCron,
     snapshot: &VolumeSnapshot,
@@ -123,12 +122,12 @@ pub(super) fn completed(
     if !meta::has_annotation(present, import::SOURCE_VOLUME_MODE) {
         let storage = cron.spec.template.spec.storage.as_ref();
         let pvc = cron.spec.template.spec.pvc.as_ref();
-        let said = storage.and_then(|storage| storage.volume_mode.as_deref());
-        let said = said.or(pvc.and_then(|pvc| pvc.volume_mode.as_deref()));
+        let requested = storage.and_then(|storage| storage.volume_mode.as_deref());
+        let requested = requested.or(pvc.and_then(|pvc| pvc.volume_mode.as_deref()));
         let sets =
             profile.and_then(|profile| profile.status.as_ref()?.claim_property_sets.as_ref());
         let first = sets.and_then(|sets| sets.first()).map(|set| set.volume_mode.as_str());
-        if let Some(mode) = said.or(first) {
+        if let Some(mode) = requested.or(first) {
             changes.set(present, import::SOURCE_VOLUME_MODE, mode);
         }
     }
@@ -139,7 +138,7 @@ pub(super) fn completed(
     }
 }
 
-/// Whether a snapshot is of this class. One that does not say may be of any.
+/// Whether a snapshot is of this class. One without a class may be of any.
 pub(super) fn is_of_class(snapshot: &VolumeSnapshot, class: &str) -> bool {
     snapshot.spec.volume_snapshot_class_name.as_deref().is_none_or(|name| name == class)
 }

@@ -1,4 +1,4 @@
-//! What is deleted: imports that newer ones have replaced, and what goes with a DataImportCron.
+//! Which objects are deleted: imports that newer ones have replaced, and the objects of a deleted DataImportCron.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,19 +13,15 @@ use super::{Change, Kind};
 use crate::meta;
 use crate::snapshot::VolumeSnapshot;
 
-/// Imports that are kept where nothing is said.
+/// The default of `importsToKeep`.
 const IMPORTS_TO_KEEP: usize = 3;
 
-/// Everything of a namespace that may be a DataImportCron's.
+/// All objects of a namespace that may belong to a DataImportCron.
 #[derive(Clone, Copy, Debug)]
-pub struct Belongings<'a> {
-    /// DataVolumes.
+pub struct NamespaceObjects<'a> {
     pub volumes: &'a [DataVolume],
-    /// Claims.
     pub claims: &'a [PersistentVolumeClaim],
-    /// VolumeSnapshots.
     pub snapshots: &'a [VolumeSnapshot],
-    /// DataSources.
     pub sources: &'a [DataSource],
 }
 
@@ -33,11 +29,11 @@ fn is_of(metadata: &ObjectMeta, cron: &str) -> bool {
     meta::label(metadata, labels::DATA_IMPORT_CRON) == Some(cron)
 }
 
-/// What has to go, the oldest first: more claims and more snapshots than are to be kept, by the time of their last use.
+/// The imports to delete, the oldest first: PVCs and snapshots beyond `importsToKeep`, by the time of their last use.
 /// Never one of `kept`, whatever its age: those are the images in use.
 pub(super) fn outdated(
     cron: &DataImportCron,
-    all: &Belongings,
+    all: &NamespaceObjects,
     kept: &BTreeSet<&str>,
 ) -> Vec<Change> {
     if cron.spec.garbage_collect.as_deref() == Some("Never") {
@@ -51,7 +47,7 @@ pub(super) fn outdated(
     let claims = beyond(all.claims.iter().map(|claim| &claim.metadata), name, count, kept);
     let mut changes: Vec<_> = claims
         .map(|claim| {
-            // The claim goes with its DataVolume, which would only make it again.
+            // The PVC is deleted with its DataVolume, which would create it again otherwise.
             let kind = if volume(&claim).is_some() { Kind::Volume } else { Kind::Claim };
             Change::Delete(kind, claim)
         })
@@ -86,17 +82,17 @@ fn beyond<'a>(
     old.map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-/// What goes with a DataImportCron of this name that is deleted, or was: everything that its retention policy marked when
-/// it was made. What belongs to a DataVolume that goes, goes with it.
-pub fn cleanup(cron: &str, all: &Belongings) -> Vec<Change> {
-    let goes = |metadata: &ObjectMeta| {
+/// Deletes the objects of a DataImportCron of this name that is terminating or gone: those that got the cleanup label
+/// from its retention policy. Objects that a deleted DataVolume owns are garbage-collected.
+pub fn cleanup(cron: &str, all: &NamespaceObjects) -> Vec<Change> {
+    let is_deleted = |metadata: &ObjectMeta| {
         is_of(metadata, cron)
             && meta::label(metadata, labels::DATA_IMPORT_CRON_CLEANUP) == Some("true")
             && metadata.deletion_timestamp.is_none()
     };
     let mut changes = Vec::new();
     let mut delete = |kind, metadata: &ObjectMeta| {
-        if goes(metadata) {
+        if is_deleted(metadata) {
             changes.push(Change::Delete(kind, meta::name(metadata).to_owned()));
         }
     };

@@ -1,16 +1,14 @@
-//! OpenShift's ImageStreams: which image a tag means now.
+//! OpenShift's ImageStreams: which image a tag refers to now.
 
 use serde::Deserialize;
 
-/// An ImageStream, as far as it is looked at.
+/// The fields of an ImageStream that polls read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct ImageStream {
-    /// What is known of its tags.
     #[serde(default)]
     pub status: ImageStreamStatus,
 }
 
-/// What is known of an ImageStream's tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct ImageStreamStatus {
     /// In the order of the stream.
@@ -18,25 +16,24 @@ pub struct ImageStreamStatus {
     pub tags: Vec<ImageStreamTag>,
 }
 
-/// A tag, and what it has meant.
+/// A tag and its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct ImageStreamTag {
-    /// Its name.
     #[serde(default)]
     pub tag: String,
-    /// The newest first. There may be none, and it may be said so.
+    /// The newest first. May be absent, `null` or empty.
     #[serde(default)]
     pub items: Option<Vec<ImageStreamItem>>,
 }
 
-/// What a tag has meant at a time.
+/// An image that a tag referred to at some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageStreamItem {
     /// Digest.
     #[serde(default)]
     pub image: String,
-    /// Where it is.
+    /// Where it can be pulled.
     #[serde(default)]
     pub docker_image_reference: String,
 }
@@ -44,28 +41,17 @@ pub struct ImageStreamItem {
 /// Why an ImageStream names no image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoImage {
-    /// There is no such stream.
     #[error("there is no ImageStream {stream}")]
-    NoStream {
-        /// What its name should be.
-        stream: String,
-    },
-    /// It has no such tag.
+    NoStream { stream: String },
     #[error("ImageStream {stream} has no tag {tag:?}")]
     NoTag {
-        /// Its name.
         stream: String,
-        /// What was looked for; empty for any.
+        /// The requested tag; empty for any.
         tag: String,
     },
-    /// Nothing was imported into the stream for the tag.
+    /// No image was imported into the stream for the tag.
     #[error("ImageStream {stream} has no image for the tag {tag:?}")]
-    NoItem {
-        /// Its name.
-        stream: String,
-        /// The tag.
-        tag: String,
-    },
+    NoItem { stream: String, tag: String },
 }
 
 /// Name and tag of `name` or `name:tag`.
@@ -73,7 +59,7 @@ pub fn parts(text: &str) -> (&str, Option<&str>) {
     text.split_once(':').map_or((text, None), |(name, tag)| (name, Some(tag)))
 }
 
-/// The newest image of a tag; of the first one, where none is named.
+/// The newest image of a tag; of the first tag, if `text` names none.
 ///
 /// # Errors
 /// [`NoImage`].

@@ -1,4 +1,4 @@
-//! The DataVolume of an import, and the marks of everything that belongs to a DataImportCron.
+//! The DataVolume of an import, and the labels of all objects that belong to a DataImportCron.
 
 use api::annotations::{cron as key, request};
 use api::labels;
@@ -12,8 +12,8 @@ use super::source::url_of;
 use crate::meta::{self, Installation, Pairs};
 use crate::own_keys::without_own;
 
-/// This project's own annotations that a template may have: how an import is carried out. None of them grants access, names
-/// an object or reports a state.
+/// This project's own annotations that a template may have: how an import is carried out. None of them grants access,
+/// names an object or reports a state.
 const TEMPLATE_ANNOTATIONS: [&str; 7] = [
     request::BIND_IMMEDIATE,
     request::DELETE_AFTER_COMPLETION,
@@ -23,24 +23,24 @@ const TEMPLATE_ANNOTATIONS: [&str; 7] = [
     request::SOURCE_FORMAT,
     request::USE_POPULATOR,
 ];
-/// The same of labels.
+/// The labels of this project that a template may have.
 const TEMPLATE_LABELS: [&str; 1] = [labels::APPLY_STORAGE_PROFILE];
-/// What `retentionPolicy` says where nothing is to stay.
+/// Value of `retentionPolicy` that deletes all imports with the cron.
 const RETAIN_NONE: &str = "None";
 
-/// What an import depends on.
-pub(super) struct Wanted<'a> {
+/// The import to create.
+pub(super) struct DesiredImport<'a> {
     pub(super) cron: &'a DataImportCron,
     pub(super) name: &'a str,
     pub(super) digest: &'a str,
-    /// Where an ImageStream has it.
+    /// Reference of the image in its ImageStream.
     pub(super) image_stream_ref: Option<&'a str>,
-    /// Of the class of the import.
+    /// Of the storage class of the import.
     pub(super) profile: Option<&'a StorageProfile>,
     pub(super) installation: &'a Installation,
 }
 
-/// The labels by which everything of a DataImportCron is found again.
+/// The labels by which the objects of a DataImportCron are found.
 pub fn marks(cron: &DataImportCron) -> Pairs {
     let mut pairs =
         Pairs::from([(labels::DATA_IMPORT_CRON.into(), meta::name(&cron.metadata).into())]);
@@ -50,7 +50,7 @@ pub fn marks(cron: &DataImportCron) -> Pairs {
     pairs
 }
 
-/// Those labels of the cron and of its template that go on to what is made of it.
+/// The labels of the cron and of its template that its objects get.
 pub(super) fn copied_labels(cron: &DataImportCron) -> Pairs {
     let own = without_own(cron.metadata.labels.clone().unwrap_or_default(), &[]);
     let template = template_pairs(cron, "labels", &[]);
@@ -58,7 +58,8 @@ pub(super) fn copied_labels(cron: &DataImportCron) -> Pairs {
 }
 
 /// Labels or annotations of the template: those of other projects, and of this project's own those in `allowed`. The
-/// controller creates the DataVolume, so every other own key would be an instruction of a user in the controller's name.
+/// controller creates the DataVolume, so every other own key would be an instruction of a user in the controller's
+/// name.
 fn template_pairs(cron: &DataImportCron, member: &str, allowed: &[&str]) -> Pairs {
     let metadata = cron.spec.template.metadata.as_ref();
     let found = metadata.and_then(|metadata| metadata.get(member)?.as_object());
@@ -66,14 +67,14 @@ fn template_pairs(cron: &DataImportCron, member: &str, allowed: &[&str]) -> Pair
     without_own(found.into_iter().flatten().filter_map(text).collect(), allowed)
 }
 
-/// A time as annotations have it that are compared to the nanosecond.
+/// Format of annotation times that are compared to the nanosecond.
 pub(super) fn nanoseconds(now: Timestamp) -> String {
     now.to_string()
 }
 
 /// The DataVolume that imports exactly this image.
-pub(super) fn volume(wanted: &Wanted, now: Timestamp) -> DataVolume {
-    let Wanted { cron, name, digest, image_stream_ref, profile, installation } = wanted;
+pub(super) fn volume(wanted: &DesiredImport, now: Timestamp) -> DataVolume {
+    let DesiredImport { cron, name, digest, image_stream_ref, profile, installation } = wanted;
     let mut spec = cron.spec.template.spec.clone();
     if let Some(registry) = spec.source.as_mut().and_then(|source| source.registry.as_mut()) {
         if let Some(url) = registry.url.as_mut().filter(|url| url.starts_with("docker://")) {
@@ -83,19 +84,19 @@ pub(super) fn volume(wanted: &Wanted, now: Timestamp) -> DataVolume {
             registry.image_stream = None;
         }
     }
-    // Where the bytes are known by their hash, they are checked by it.
+    // If the digest is a hash of the bytes, the importer verifies it.
     if let Some(http) = spec.source.as_mut().and_then(|source| source.http.as_mut())
         && http.checksum.is_none()
         && digest.parse::<Checksum>().is_ok()
     {
         http.checksum = Some((*digest).to_owned());
     }
-    let says_once = |profile: &&StorageProfile| {
+    let is_read_write_once = |profile: &&StorageProfile| {
         meta::annotation(&profile.metadata, request::CRON_READ_WRITE_ONCE) == Some("true")
     };
     if let Some(storage) = &mut spec.storage
         && storage.access_modes.as_ref().is_none_or(Vec::is_empty)
-        && profile.as_ref().is_some_and(says_once)
+        && profile.as_ref().is_some_and(is_read_write_once)
     {
         storage.access_modes = Some(vec!["ReadWriteOnce".into()]);
     }

@@ -1,4 +1,4 @@
-//! The DataSource that stands for the newest import.
+//! The DataSource that refers to the newest import.
 
 use api::labels;
 use api::v1beta1::{DataImportCron, DataSource, DataSourceSource, DataSourceSpec};
@@ -8,12 +8,12 @@ use super::Change;
 use super::import::{copied_labels, marks};
 use crate::meta::{self, Installation, Pairs};
 
-/// Whether the DataSource is this cron's to change. Whoever takes the label off has it for themselves.
+/// Whether this cron may change the DataSource. A user who removes the label manages it alone.
 pub(super) fn is_managed(cron: &DataImportCron, source: &DataSource) -> bool {
     meta::label(&source.metadata, labels::DATA_IMPORT_CRON) == Some(meta::name(&cron.metadata))
 }
 
-/// Makes the DataSource, or has it stand for what is wanted. `None` leaves what it stands for.
+/// Creates the DataSource, or sets its source to `wanted`. `None` leaves the source.
 pub(super) fn change(
     cron: &DataImportCron,
     present: Option<&DataSource>,
@@ -37,7 +37,7 @@ pub(super) fn change(
     if !is_managed(cron, present) || present.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    // Labels of the image are newer than the cron's: what is there stays.
+    // Labels of the image are newer than the cron's: existing labels stay.
     let mut labels: Pairs = copied_labels(cron);
     labels.retain(|key, _| meta::label(&present.metadata, key).is_none());
     for (key, value) in marks(cron) {

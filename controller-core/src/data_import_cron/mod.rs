@@ -1,12 +1,12 @@
-//! DataImportCrons: an image that is imported again whenever there is a newer one, and a DataSource that stands for it.
+//! DataImportCrons: an image that is imported again whenever there is a newer one, and a DataSource that refers to it.
 //!
 //! ```text
-//! schedule ─► poll ─► desired digest ─► DataVolume "<source>-<12 digits>" ─► claim ─► (snapshot) ─► DataSource
-//!                       ▲ or by hand                                                   old ones go, 3 stay
+//! schedule ─► poll ─► desired digest ─► DataVolume "<source>-<12 digits>" ─► PVC ─► (snapshot) ─► DataSource
+//!                       ▲ or by hand                                              old ones are deleted, 3 stay
 //! ```
 //!
-//! Two things are never done: the image that a DataSource stands for is not deleted, and it is not replaced before the
-//! next one is complete. What the API server or a source is asked for, somebody else asks: a plan says that it is time.
+//! Two invariants: the image that a DataSource refers to is not deleted, and it is not replaced before the next one is
+//! complete. This module sends no requests to the API server or to a source: a plan states when the caller has to.
 
 mod form;
 mod garbage;
@@ -38,7 +38,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::classes;
 use crate::components;
-use crate::conditions::{self, Said};
+use crate::conditions::{self, ConditionState};
 use crate::event::Event;
 use crate::meta::{self, Changes, Installation, Pairs};
 use crate::plan::{self, Requeue, Write};
@@ -48,7 +48,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 pub use form::{Form, form};
-pub use garbage::{Belongings, cleanup};
+pub use garbage::{NamespaceObjects, cleanup};
 pub use import::marks;
 pub use node_pull::{NodePull, node_pull};
 pub use poll_request::{
@@ -60,114 +60,103 @@ pub use reuse::{GoldenImage, golden_image, has_same_image};
 pub use schedule::{BadSchedule, Schedule};
 pub use source::{BadDigest, PollFrom, Poller, import_name, poller, template_source, url_of};
 
-use work::Work;
+use work::CronPlanner;
 
-/// No longer, so that a clock that was corrected is soon noticed.
+/// Bounds the time until a corrected clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_hours(1);
 
-/// How soon to look again at what is on its way out.
+/// Delay of the next reconcile while an object is terminating.
 const SOON: SignedDuration = SignedDuration::from_secs(1);
 
-/// What a DataImportCron depends on.
+/// Inputs of the plan for a DataImportCron.
 pub struct Facts<'a> {
-    /// The cron.
     pub cron: &'a DataImportCron,
-    /// The cron that the DataSource's label names, where that is another one, and is there.
+    /// The cron that the DataSource's label names, if it is another one and exists.
     pub manager: Option<&'a DataImportCron>,
     /// All storage classes.
     pub classes: &'a [StorageClass],
     /// Their profiles.
     pub profiles: &'a [StorageProfile],
-    /// Classes of snapshots; empty where the cluster knows no snapshots.
+    /// Empty if the cluster has no snapshot API.
     pub snapshot_classes: &'a [SnapshotClass],
-    /// What is in the cron's namespace.
-    pub all: Belongings<'a>,
+    /// In the cron's namespace.
+    pub all: NamespaceObjects<'a>,
     /// Where registries are polled from.
     pub poll_from: PollFrom,
-    /// The source has just been asked.
+    /// The result of a poll that has just ended.
     pub polled: Option<&'a Polled>,
-    /// Whether the service account of the cron may read the source claim.
+    /// Whether the service account of the cron may read the source PVC.
     pub may_clone: bool,
     /// For the labels.
     pub installation: &'a Installation,
 }
 
-/// A kind of object that a cron makes and deletes.
+/// A kind of object that a cron creates and deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// DataVolume.
     Volume,
     /// PersistentVolumeClaim.
     Claim,
-    /// VolumeSnapshot.
     Snapshot,
-    /// DataSource.
     Source,
 }
 
 /// A write, in the namespace of the cron.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Make a DataVolume.
     CreateVolume(Box<DataVolume>),
-    /// Make a snapshot of the PVC of its name, and sign what it holds if the PVC has a valid proof of the same image.
+    /// Creates a snapshot of the PVC of its name, and signs a proof for it if the PVC has a valid proof of the same
+    /// image.
     CreateSnapshot {
-        /// The snapshot.
         snapshot: Box<VolumeSnapshot>,
         /// The image that the PVC holds.
         image: ProvenImage,
     },
-    /// Sign that a PVC holds an image.
+    /// Signs the proof that a PVC holds an image.
     Prove {
-        /// Its name.
         claim: String,
         /// The image that was imported into it.
         image: ProvenImage,
     },
-    /// Make the DataSource.
     CreateSource(Box<DataSource>),
-    /// Change the DataSource.
     ChangeSource {
-        /// Its name.
         name: String,
-        /// What it is to stand for; `None` leaves that.
+        /// The new source; `None` leaves the present one.
         source: Option<DataSourceSource>,
         /// To add.
         labels: Pairs,
     },
-    /// Note something on a claim or a snapshot.
+    /// Sets labels and annotations of a PVC or a snapshot.
     Mark {
-        /// Which of the two.
         kind: Kind,
-        /// Its name.
         name: String,
         /// To add.
         labels: Pairs,
-        /// To change.
+        /// To set or remove.
         annotations: Changes,
     },
-    /// Delete an object, which may be gone already.
+    /// Deletes an object, which may be gone already.
     Delete(Kind, String),
 }
 
-/// What to write, in this order: changes, annotations, status.
+/// The writes of a reconcile, in this order: changes, annotations, status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CronPlan {
     /// In this order.
     pub changes: Vec<Change>,
     /// Of the cron.
     pub annotations: Changes,
-    /// All of it.
+    /// The complete status.
     pub status: DataImportCronStatus,
     /// On the cron.
     pub events: Vec<Event>,
-    /// Ask the source now, and plan again with its answer.
+    /// Poll the source now, and plan again with the result.
     pub poll: Option<Poller>,
-    /// Look again at this time at the latest.
+    /// Reconcile again at this time at the latest.
     pub look_again: Option<Timestamp>,
 }
 
-/// What follows for a DataImportCron.
+/// Plans a reconcile of a DataImportCron.
 pub fn plan(facts: &Facts, now: Timestamp) -> CronPlan {
     let cron = facts.cron;
     let status = cron.status.clone().unwrap_or_default();
@@ -190,7 +179,7 @@ pub fn plan(facts: &Facts, now: Timestamp) -> CronPlan {
         plan.look_soon(now);
         return plan;
     }
-    Work::new(facts, class, poll.failure, now, plan).done()
+    CronPlanner::new(facts, class, poll.failure, now, plan).plan_import_cycle()
 }
 
 impl CronPlan {
@@ -209,7 +198,7 @@ impl CronPlan {
         plan
     }
 
-    /// Says that nothing can be imported for want of a permission, unless something is being imported.
+    /// Sets the condition of an import that is not permitted, unless one is running.
     pub fn deny(&mut self, cron: &DataImportCron, now: Timestamp) {
         let all = self.status.conditions.get_or_insert_default();
         let Some(planned) = all.iter_mut().find(|one| one.type_ == wire::PROGRESSING) else {
@@ -218,25 +207,26 @@ impl CronPlan {
         if planned.reason.as_deref() != Some(reason::NO_IMPORT) {
             return;
         }
-        // As it was, so that the same words again are no change.
+        // Restore the previous condition, so that an equal one is no change.
         let before = cron.status.as_ref().and_then(|status| status.conditions.as_deref());
         if let Some(before) = before.and_then(|before| conditions::find(before, wire::PROGRESSING))
         {
             planned.clone_from(before);
         }
         let message = "Not authorized to create DataVolume";
-        let denied = Said::new(status::FALSE, reason::NOT_AUTHORIZED, message);
+        let denied = ConditionState::new(status::FALSE, reason::NOT_AUTHORIZED, message);
         conditions::set(all, wire::PROGRESSING, &denied, now);
     }
 
     /// Whether a clone would have been created, had it been permitted.
     pub fn is_refused(&self) -> bool {
         let conditions = self.status.conditions.as_deref().unwrap_or_default();
-        let said = conditions::find(conditions, wire::PROGRESSING);
-        said.is_some_and(|said| said.reason.as_deref() == Some(reason::NOT_AUTHORIZED))
+        let progressing = conditions::find(conditions, wire::PROGRESSING);
+        progressing
+            .is_some_and(|condition| condition.reason.as_deref() == Some(reason::NOT_AUTHORIZED))
     }
 
-    /// When to reconcile again. A source that is being polled is due all the time, so `wait` counts there.
+    /// When to reconcile again. While a poll is running its source stays due, so `wait` applies instead.
     pub fn requeue(&self, wait: Option<Duration>, now: Timestamp) -> Requeue {
         let sleep =
             |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
@@ -271,7 +261,7 @@ fn status_members(status: &DataImportCronStatus) -> Value {
     })
 }
 
-/// Two crons would pull a DataSource to and fro.
+/// The event for a DataSource that another cron manages: two crons would overwrite each other's changes.
 fn managed_by_another(facts: &Facts) -> Option<Event> {
     let cron = facts.cron;
     let other = facts.manager.filter(|other| {
@@ -308,20 +298,20 @@ fn explicit_class(cron: &DataImportCron) -> Option<&str> {
     of_storage.or(of_pvc).filter(|name| !name.is_empty())
 }
 
-/// A claim of this cron that waits on a class which is no longer meant. Whoever made it makes it again.
+/// A pending PVC of this cron whose storage class is no longer the desired one. The DataVolume controller recreates it.
 fn misplaced(facts: &Facts, class: Option<&str>) -> Option<String> {
     let (class, cron) = (class?, meta::name(&facts.cron.metadata));
     let claim = facts.all.claims.iter().find(|claim| {
         let metadata = &claim.metadata;
         let of = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-        let is_whole = facts.all.volumes.iter().any(|volume| {
+        let is_complete = facts.all.volumes.iter().any(|volume| {
             volume.metadata.name == metadata.name && state::phase_of(volume) == "Succeeded"
         });
         meta::label(metadata, labels::DATA_IMPORT_CRON) == Some(cron)
             && metadata.deletion_timestamp.is_none()
             && meta::claim_phase(claim) == ClaimPhase::Pending
             && of.is_some_and(|of| of != class)
-            && !is_whole
+            && !is_complete
     })?;
     Some(meta::name(&claim.metadata).to_owned())
 }
@@ -330,7 +320,7 @@ fn misplaced(facts: &Facts, class: Option<&str>) -> Option<String> {
 pub fn outdated_metric(cron: &DataImportCron) -> (bool, bool) {
     let conditions = cron.status.as_ref().and_then(|status| status.conditions.as_deref());
     let up_to_date = conditions::find(conditions.unwrap_or_default(), wire::UP_TO_DATE);
-    let is_up_to_date = up_to_date.is_some_and(|said| said.status == status::TRUE);
+    let is_up_to_date = up_to_date.is_some_and(|condition| condition.status == status::TRUE);
     let pending =
         !meta::has_annotation(&cron.metadata, key::STORAGE_CLASS) && explicit_class(cron).is_none();
     (!is_up_to_date, pending)

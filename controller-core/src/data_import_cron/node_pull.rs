@@ -1,4 +1,4 @@
-//! What the pod says whose image a node pulls, for a poll.
+//! The result of a poll by a pod whose image the node pulls.
 
 use api::v1beta1::DataImportCron;
 use jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ use crate::meta;
 /// A pull that takes longer has failed.
 const PULL_TIME_MAX: SignedDuration = SignedDuration::from_mins(30);
 
-/// How far the pull of an image is.
+/// State of the pull of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodePull {
     Pulling,

@@ -7,14 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::source::template_source;
 use crate::meta;
 
-/// What has to be read from the namespace of the installation before a source can be polled.
+/// The objects that a poll of a source needs from the namespace of the installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PollNeeds {
-    /// The Secret with user and password, or keys.
+    /// The Secret with user and password, or access keys.
     pub secret: Option<String>,
-    /// The ConfigMap with authorities.
+    /// The ConfigMap with CA certificates.
     pub authorities: Option<String>,
-    /// Secrets of headers.
+    /// Secrets with HTTP headers.
     pub headers: Vec<String>,
 }
 
@@ -36,8 +36,8 @@ pub enum PollRequestError {
     NotOurs,
     #[error("the Secret {name} has no key {key} in the namespace of the installation")]
     NoKey { name: String, key: &'static str },
-    /// The Secret does not exist, or its annotation does not list the namespace. One message for both, so that an author
-    /// without access does not learn which.
+    /// The Secret does not exist, or its annotation does not list the namespace. One message for both, so that an
+    /// author without access does not learn which.
     #[error(
         "the Secret {name} is not in the namespace of the installation, or is not for crons of this namespace: an \
          administrator has to add {namespace} to its annotation {}",
@@ -76,9 +76,9 @@ pub fn poll_needs(cron: &DataImportCron) -> PollNeeds {
     }
 }
 
-/// Whether a poll of this cron may send the Secret `name` of the installation. The cron's author chooses the server and may
-/// have no access to the Secret, so the Secret has to list the cron's namespace. A cron in the installation's own namespace
-/// needs no entry: its imports use the same Secret. `found` is the Secret's metadata, if the Secret exists.
+/// Whether a poll of this cron may send the Secret `name` of the installation. The cron's author chooses the server and
+/// may have no access to the Secret, so the Secret has to list the cron's namespace. A cron in the installation's own
+/// namespace needs no entry: its imports use the same Secret. `found` is the Secret's metadata, if the Secret exists.
 ///
 /// # Errors
 /// [`PollRequestError::NotGranted`].

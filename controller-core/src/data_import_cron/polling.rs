@@ -1,4 +1,4 @@
-//! When the source is asked next, and what follows from its answer.
+//! When the source is polled next, and how the result changes the cron.
 
 use api::annotations::cron as key;
 use api::conditions::{self as wire, reason};
@@ -10,36 +10,33 @@ use super::source::Poller;
 use crate::conditions::find;
 use crate::meta::{self, Changes};
 
-/// After the first failure; doubles from there.
+/// Delay after the first failure; doubles with each further one.
 const AGAIN_FIRST: SignedDuration = SignedDuration::from_mins(1);
-/// Where the doubling ends: a cluster without a way out asks once an hour, and says no more than that.
+/// Upper limit of the delay: a cluster without egress polls once an hour.
 const AGAIN_MAX: SignedDuration = SignedDuration::from_hours(1);
 
-/// The source was asked.
+/// A finished poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Polled {
-    /// When.
     pub at: Timestamp,
     pub result: PollResult,
 }
 
-/// What a source said.
+/// The result of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PollResult {
-    /// Its newest image is this one.
+    /// The newest image.
     Newest {
-        /// Digest.
         digest: String,
-        /// Where an ImageStream has it.
+        /// Reference of the image in its ImageStream.
         image_stream_ref: Option<String>,
     },
-    /// Its newest image is the one that was known.
+    /// The newest image is the known one.
     Unchanged,
-    /// Nothing that would help.
     Failed {
-        /// How often in a row, this one included.
+        /// Consecutive failures, including this one.
         failures: u32,
-        /// Why. The same words for the same reason, so that a condition does not change each time.
+        /// Constant for a cause, so that a condition does not change with each poll.
         because: String,
     },
 }
@@ -54,39 +51,38 @@ pub enum PollFailure {
         /// Constant for a cause, so that a condition does not change with each poll.
         because: String,
     },
-    /// The poll was cancelled.
-    #[error("the question broke off")]
-    BrokenOff,
+    #[error("the poll was cancelled")]
+    Cancelled,
 }
 
-/// What follows for the cron.
+/// What a poll state means for the plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Poll {
-    /// The source has to be asked now.
+    /// The source has to be polled now.
     pub(super) is_due: bool,
-    /// When it has to be asked.
+    /// When it has to be polled.
     pub(super) next: Option<Timestamp>,
-    /// Why nobody knows what the newest image is.
+    /// Why the newest image is unknown.
     pub(super) failure: Option<String>,
 }
 
-/// `namespace/name`, which spreads crons.
+/// `namespace/name`: the hash input that spreads the polls of crons.
 pub fn place(cron: &DataImportCron) -> String {
     format!("{}/{}", meta::namespace(&cron.metadata), meta::name(&cron.metadata))
 }
 
-/// How long to wait after so many failures in a row: longer each time, and for each cron a little different.
+/// Delay after `failures` consecutive failures: grows with each one, with jitter per cron.
 pub fn patience(failures: u32, place: &str) -> SignedDuration {
     let doubled = 2_i32.saturating_pow(failures.saturating_sub(1).min(30));
     let nominal = AGAIN_FIRST.checked_mul(doubled).unwrap_or(AGAIN_MAX).min(AGAIN_MAX);
-    // Between three quarters and the whole of it.
+    // Between three quarters and all of it.
     let quarter = nominal.as_secs().unsigned_abs() / 4;
     let less = i64::try_from(hash(place) % (quarter + 1)).unwrap_or_default();
     nominal - SignedDuration::from_secs(less)
 }
 
-/// Notes the answer and the next time on the cron. A cron whose next time is not said, or cannot be read, is asked for at
-/// once; so is one where somebody has taken it away.
+/// Writes the result and the next time to annotations of the cron. A cron whose annotation with the next time is
+/// missing, removed or invalid is polled at once.
 pub(super) fn poll(
     cron: &DataImportCron,
     poller: Poller,
@@ -95,7 +91,7 @@ pub(super) fn poll(
     changes: &mut Changes,
 ) -> Poll {
     let present = &cron.metadata;
-    if matches!(poller, Poller::Nobody | Poller::Job) {
+    if matches!(poller, Poller::None | Poller::Job) {
         return Poll::default();
     }
     let Some(polled) = polled else {
@@ -129,8 +125,8 @@ pub(super) fn poll(
     Poll { is_due: false, next, failure }
 }
 
-/// Whether the source was asked, and its schedule never comes again: that of a year that is over, or of the 30th of
-/// February. No next time is noted then, and whoever took that for "at once" would ask without end.
+/// Whether the source was polled and its schedule has no further time, as with a past year or the 30th of February. The
+/// annotation with the next time is absent then, which must not mean "at once": that would poll in a loop.
 fn is_over(cron: &DataImportCron) -> bool {
     let noted = |key| meta::annotation(&cron.metadata, key);
     let last: Option<Timestamp> = noted(key::LAST_TIME).and_then(|text| text.parse().ok());
@@ -138,7 +134,7 @@ fn is_over(cron: &DataImportCron) -> bool {
     Schedule::cached(&cron.spec.schedule).is_ok_and(|schedule| schedule.next(last).is_none())
 }
 
-/// What was said of the last attempt, if that failed.
+/// The message of the last poll, if it failed.
 fn known_failure(cron: &DataImportCron) -> Option<String> {
     let conditions = cron.status.as_ref()?.conditions.as_deref()?;
     let known = find(conditions, wire::UP_TO_DATE)?;
@@ -146,7 +142,7 @@ fn known_failure(cron: &DataImportCron) -> Option<String> {
     failed.then(|| known.message.clone().unwrap_or_default())
 }
 
-/// A time as annotations have it: RFC 3339, to the second.
+/// Format of times in annotations: RFC 3339, to the second.
 pub(super) fn seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }

@@ -1,9 +1,9 @@
 //! Which image a PVC or VolumeSnapshot holds, stated by the controller in a token that no user can sign.
 //!
-//! The status of a DataImportCron, labels, annotations and names are writable by users of its namespace, so none of them
-//! proves that an object holds an image. The controller signs a statement when a DataVolume with exactly the source that the
-//! DataImportCron imports has succeeded. It names the object by UID, the DataImportCron by UID and the digest: an object of
-//! the same name, or the annotation on another object, proves nothing.
+//! The status of a DataImportCron, labels, annotations and names are writable by users of its namespace, so none of
+//! them proves that an object holds an image. The controller signs a statement when a DataVolume with exactly the
+//! source that the DataImportCron imports has succeeded. It names the object by UID, the DataImportCron by UID and the
+//! digest: an object of the same name, or the annotation on another object, proves nothing.
 
 use std::time::SystemTime;
 
@@ -29,11 +29,11 @@ pub struct ProvenImage {
 
 impl ProvenImage {
     /// The image with this digest of a DataImportCron.
-    pub fn of(cron: &DataImportCron, digest: &str) -> Self {
+    pub fn for_digest(cron: &DataImportCron, digest: &str) -> Self {
         Self { cron_uid: meta::uid(&cron.metadata).to_owned(), digest: digest.to_owned() }
     }
 
-    /// What the token on the object has to state. `None` for an object or a DataImportCron without a UID.
+    /// The claims that the token on the object has to have. `None` for an object or a DataImportCron without a UID.
     pub fn statement(&self, resource: Resource, object: &ObjectMeta) -> Option<Claims> {
         let uid = meta::uid(object);
         let place = (meta::namespace(object), meta::name(object), uid);
@@ -52,7 +52,7 @@ impl ProvenImage {
         let Some(expected) = self.statement(resource, object) else { return false };
         noted_proof(object)
             .and_then(|proof| key.verify(proof, ISSUER_CONTROLLER, now).ok())
-            .is_some_and(|said| said == expected)
+            .is_some_and(|claims| claims == expected)
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn is_imported(
             && !owner.uid.is_empty()
             && owner.uid == meta::uid(&volume.metadata)
     });
-    // A PVC that the DataVolume adopted was filled by someone else.
+    // A PVC that the DataVolume adopted was filled by another client.
     let is_made_for_it = meta::annotation(&claim.metadata, state::CREATED_FOR_DATA_VOLUME)
         == volume.metadata.uid.as_deref();
     let is_younger = claim.metadata.creation_timestamp >= volume.metadata.creation_timestamp;
@@ -163,13 +163,13 @@ mod tests {
         let its = owner("DataVolume", "volume-uid", true);
         for (case, template, source, phase, owner, digest, expected) in [
             ("registry", &golden, &pinned, "Succeeded", &its, DIGEST, true),
-            ("not done", &golden, &pinned, "ImportInProgress", &its, DIGEST, false),
+            ("not complete", &golden, &pinned, "ImportInProgress", &its, DIGEST, false),
             ("a tag", &golden, &golden, "Succeeded", &its, DIGEST, false),
             ("another digest", &golden, &pinned, "Succeeded", &its, "sha256:ff", false),
             ("another image", &registry("docker://r/b"), &pinned, "Succeeded", &its, DIGEST, false),
-            ("nobody's claim", &golden, &pinned, "Succeeded", &json!(null), DIGEST, false),
+            ("claim without an owner", &golden, &pinned, "Succeeded", &json!(null), DIGEST, false),
             (
-                "the claim of another DataVolume",
+                "claim of another DataVolume",
                 &golden,
                 &pinned,
                 "Succeeded",
@@ -178,7 +178,7 @@ mod tests {
                 false,
             ),
             (
-                "adopted besides",
+                "owner that is not the controller",
                 &golden,
                 &pinned,
                 "Succeeded",
@@ -251,11 +251,11 @@ mod tests {
     #[test]
     fn nothing_is_stated_of_an_object_without_a_uid() {
         let image = ProvenImage { cron_uid: "cron-uid".into(), digest: DIGEST.into() };
-        let of_nobody = ProvenImage { cron_uid: String::new(), ..image.clone() };
+        let without_cron = ProvenImage { cron_uid: String::new(), ..image.clone() };
         let object = claim(json!(null)).metadata;
         let nameless = ObjectMeta { uid: None, ..object.clone() };
         assert!(image.statement(Resource::pvcs(), &object).is_some());
         assert_eq!(image.statement(Resource::pvcs(), &nameless), None);
-        assert_eq!(of_nobody.statement(Resource::pvcs(), &object), None);
+        assert_eq!(without_cron.statement(Resource::pvcs(), &object), None);
     }
 }

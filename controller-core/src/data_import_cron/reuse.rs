@@ -1,8 +1,9 @@
-//! An image that is there already need not be fetched again: a DataVolume that asks for it may be cloned from it. The
-//! webhook asks, when the DataVolume is made.
+//! Reuse of imported images: a DataVolume that requests an image which a DataImportCron has imported may be cloned from
+//! it instead of a download. The webhook decides this when the DataVolume is created.
 //!
-//! What is found here is a candidate: users of the namespace may write the status of a DataImportCron and a DataSource. The
-//! webhook reuses it only if the object carries the proof of [`ProvenImage`], and only in the DataVolume's own namespace.
+//! The results here are candidates: users of the namespace may write the status of a DataImportCron and a DataSource.
+//! The webhook reuses it only if the object carries the proof of [`ProvenImage`], and only in the DataVolume's own
+//! namespace.
 
 use api::annotations::request;
 use api::v1beta1::{
@@ -18,20 +19,20 @@ use crate::meta;
 /// A PVC or VolumeSnapshot that may hold the image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoldenImage {
-    /// Where it is: always in the namespace of the DataVolume.
+    /// Always in the namespace of the DataVolume.
     pub source: DataSourceSource,
-    /// What the object has to prove.
+    /// The image that the object must have a proof for.
     pub image: ProvenImage,
 }
 
-/// Whether a DataImportCron of its namespace has imported what a DataVolume would fetch: the same address and digest. False
-/// if the DataVolume does not ask for a clone then.
+/// Whether a DataImportCron of its namespace has imported what a DataVolume would fetch: the same URL and digest. False
+/// if the DataVolume does not request reuse.
 pub fn has_same_image(volume: &DataVolume, cron: &DataImportCron) -> bool {
     let Some((current, last)) = imported(cron) else { return false };
     let namespace = meta::namespace(&volume.metadata);
     meta::is_true(&volume.metadata, request::REUSE_GOLDEN_IMAGE)
         && meta::namespace(&cron.metadata) == namespace
-        && has_room(&volume.spec, &cron.spec.template.spec)
+        && is_large_enough(&volume.spec, &cron.spec.template.spec)
         && last.name == current.data_volume_name
         && is_in(namespace, &last.namespace)
         && volume.spec.source.as_ref().is_some_and(|wanted| {
@@ -58,22 +59,22 @@ pub fn golden_image(cron: &DataImportCron, data_source: &DataSource) -> Option<G
         return None;
     }
     place.namespace = namespace.to_owned();
-    Some(GoldenImage { source, image: ProvenImage::of(cron, &current.digest) })
+    Some(GoldenImage { source, image: ProvenImage::for_digest(cron, &current.digest) })
 }
 
-/// What a cron says that it has imported: the import, and the PVC.
+/// The import and the PVC in the status of a cron.
 fn imported(cron: &DataImportCron) -> Option<(&ImportStatus, &ImportedClaim)> {
     let status = cron.status.as_ref()?;
     Some((status.current_imports.as_ref()?.first()?, status.last_imported_pvc.as_ref()?))
 }
 
-/// Whether a reference of an object in `namespace` stays there.
+/// Whether a reference of an object in `namespace` is to the same namespace.
 fn is_in(namespace: &str, place: &str) -> bool {
     place.is_empty() || place == namespace
 }
 
-/// A clone is as large as its source, which was made as the template says.
-fn has_room(wanted: &DataVolumeSpec, golden: &DataVolumeSpec) -> bool {
+/// Whether a clone fits: it needs the size of its source, which has the size of the template.
+fn is_large_enough(wanted: &DataVolumeSpec, golden: &DataVolumeSpec) -> bool {
     let is_disk = wanted.content_type != Some(ContentType::Archive);
     let is_alike = wanted.storage.is_some() == golden.storage.is_some();
     let (Some(wanted), Some(golden)) = (size(wanted), size(golden)) else { return false };
@@ -86,7 +87,7 @@ fn size(spec: &DataVolumeSpec) -> Option<ByteCount> {
     meta::bytes(of_storage.or(of_pvc)?.requests.as_ref()?.get("storage")?)
 }
 
-/// A digest names an image only together with the architecture that is chosen of it.
+/// A digest identifies an image only together with the selected architecture.
 fn is_same_image(wanted: &DataVolumeSource, golden: &DataVolumeSource, digest: &str) -> bool {
     match (&wanted.registry, &golden.registry, &wanted.http, &golden.http) {
         (Some(wanted), Some(golden), ..) => match (&wanted.url, &golden.url) {
@@ -115,11 +116,11 @@ mod tests {
 
     const DIGEST: &str = "sha256:0123456789abcdef";
 
-    fn volume(asks: &str, source: Value) -> DataVolume {
+    fn volume(reuse: &str, source: Value) -> DataVolume {
         serde_json::from_value(json!({
             "apiVersion": "v", "kind": "DataVolume",
             "metadata": {
-                "name": "vm", "namespace": "images", "annotations": { request::REUSE_GOLDEN_IMAGE: asks },
+                "name": "vm", "namespace": "images", "annotations": { request::REUSE_GOLDEN_IMAGE: reuse },
             },
             "spec": { "source": source, "storage": storage("10Gi") },
         }))
@@ -145,7 +146,7 @@ mod tests {
         .unwrap()
     }
 
-    fn stands_for(name: &str) -> DataSource {
+    fn data_source(name: &str) -> DataSource {
         serde_json::from_value(json!({
             "apiVersion": "v", "kind": "DataSource", "metadata": { "name": "fedora", "namespace": "images" },
             "spec": { "source": { "pvc": { "namespace": "images", "name": name } } },
@@ -153,7 +154,7 @@ mod tests {
         .unwrap()
     }
 
-    /// The golden images that a DataVolume is cloned from if they prove what they are.
+    /// The golden images that a DataVolume may be cloned from, before their proofs are verified.
     fn golden_images(
         volume: &DataVolume,
         crons: &[DataImportCron],
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_image_is_cloned_where_that_is_asked_for() {
+    fn same_image_is_cloned_if_the_data_volume_requests_reuse() {
         let name = "fedora-0123456789ab";
         let golden = json!({ "registry": { "url": "docker://quay.io/fedora:latest" } });
         let same = json!({ "registry": { "url": format!("docker://quay.io/fedora@{DIGEST}") } });
@@ -175,7 +176,7 @@ mod tests {
         } });
         let web = json!({ "http": { "url": "https://host/a.img" } });
         let checked = json!({ "http": { "url": "https://host/a.img", "checksum": DIGEST } });
-        for (asks, wanted, golden, imported, stands, expected) in [
+        for (reuse, wanted, golden, imported, referenced, expected) in [
             ("true", &same, &golden, name, name, true),
             ("false", &same, &golden, name, name, false),
             ("true", &of("docker://quay.io/fedora:latest"), &golden, name, name, false),
@@ -189,13 +190,14 @@ mod tests {
             ("true", &json!(null), &golden, name, name, false),
         ] {
             let crons = [cron(golden.clone(), imported)];
-            let sources = [stands_for(stands)];
-            let found = golden_images(&volume(asks, wanted.clone()), &crons, &sources);
-            assert_eq!(!found.is_empty(), expected, "{asks} {wanted} {imported} {stands}");
+            let sources = [data_source(referenced)];
+            let found = golden_images(&volume(reuse, wanted.clone()), &crons, &sources);
+            assert_eq!(!found.is_empty(), expected, "{reuse} {wanted} {imported} {referenced}");
         }
     }
+
     #[test]
-    fn only_what_has_room_for_the_image_is_cloned_from_it() {
+    fn data_volume_smaller_than_the_golden_image_is_not_cloned() {
         let name = "fedora-0123456789ab";
         let source = json!({ "registry": { "url": format!("docker://quay.io/fedora@{DIGEST}") } });
         let crons = [cron(json!({ "registry": { "url": "docker://quay.io/fedora" } }), name)];
@@ -211,7 +213,7 @@ mod tests {
             let mut whole = spec.clone();
             whole["source"] = source.clone();
             wanted.spec = serde_json::from_value(whole).unwrap();
-            let sources = [stands_for(name)];
+            let sources = [data_source(name)];
             let found = golden_images(&wanted, &crons, &sources);
             assert_eq!(!found.is_empty(), expected, "{spec}");
         }
@@ -238,7 +240,7 @@ mod tests {
             let mut cron = cron(golden.clone(), name);
             let last = cron.status.as_mut().unwrap().last_imported_pvc.as_mut().unwrap();
             last.namespace = in_status.into();
-            let mut source = stands_for(name);
+            let mut source = data_source(name);
             source.spec.source =
                 serde_json::from_value(json!({ kind: { "namespace": in_source, "name": name } }))
                     .unwrap();
@@ -258,7 +260,7 @@ mod tests {
         let wanted = volume("true", web(DIGEST));
         for (checksum, is_candidate) in [(DIGEST, true), ("sha256:ff", false)] {
             let crons = [cron(web(checksum), name)];
-            let found = golden_images(&wanted, &crons, &[stands_for(name)]);
+            let found = golden_images(&wanted, &crons, &[data_source(name)]);
             assert_eq!(!found.is_empty(), is_candidate, "{checksum}");
         }
     }

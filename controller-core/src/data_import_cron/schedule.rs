@@ -1,4 +1,4 @@
-//! When to look for a newer image: the five fields of cron, in UTC.
+//! When to poll for a newer image: schedules with the five fields of cron, in UTC.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -10,21 +10,21 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
-/// No schedule is longer; the lists in one could be, and take time to read.
+/// Longest accepted schedule, in bytes. Lists in a longer one would take time to parse.
 const LENGTH_MAX: usize = 512;
-/// So far ahead the next time is looked for: five years. A schedule may be well-formed and never match, such as the fifth
-/// Monday of a month that is its first day, and the library would try each day until the year 5000.
+/// The next time is searched within five years. A schedule may be well-formed and never match, such as the fifth Monday
+/// of a month that is its first day, and the library would try each day until the year 5000.
 const HORIZON_DAYS: usize = 5 * 366;
-/// So many schedules are kept as they were read.
+/// Number of parsed schedules in the cache.
 const CACHED_MAX: usize = 1024;
-/// Nobody looks again sooner, whatever a schedule with seconds says.
+/// Shortest time between polls, also for a schedule with seconds.
 const INTERVAL_MIN: SignedDuration = SignedDuration::from_secs(10);
-/// How far apart those are spread that have the same schedule.
+/// Longest delay by which crons with the same schedule are spread.
 const SPREAD_MAX: SignedDuration = SignedDuration::from_mins(5);
-/// And at most this part of the time until the next look.
+/// The delay is at most this fraction of the time until the next poll.
 const SPREAD_PART: i64 = 10;
 
-/// A schedule that can be understood.
+/// A parsed schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     cron: Cron,
@@ -35,10 +35,10 @@ pub struct Schedule {
 
 type Parsed = Result<Arc<Schedule>, BadSchedule>;
 
-/// What was read lately, by its text: each look at a cron asks several times.
+/// Recently parsed schedules, by their text: each reconcile of a cron needs its schedule several times.
 static CACHED: LazyLock<Mutex<HashMap<String, Parsed>>> = LazyLock::new(Mutex::default);
 
-/// A schedule that cannot.
+/// A schedule that cannot be parsed or never matches.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no cron schedule: {because}")]
 pub struct BadSchedule {
@@ -47,13 +47,13 @@ pub struct BadSchedule {
 }
 
 impl Schedule {
-    /// The same as [`Schedule::parse`], but each text is read only once, as long as it is not displaced by others.
+    /// The same as [`Schedule::parse`], with a cache.
     ///
     /// # Errors
     /// [`BadSchedule`].
     pub fn cached(text: &str) -> Result<Arc<Self>, BadSchedule> {
         if text.len() > LENGTH_MAX {
-            return Self::parse(text).map(Arc::new); // refused at once, and not kept
+            return Self::parse(text).map(Arc::new); // rejected at once, and not cached
         }
         let mut cached = CACHED.lock();
         if let Some(known) = cached.get(text) {
@@ -67,10 +67,10 @@ impl Schedule {
         parsed
     }
 
-    /// Reads a schedule that is to be used from now on.
+    /// Parses a schedule for use from `now` on.
     ///
     /// # Errors
-    /// [`BadSchedule`]; also where it has no time within five years.
+    /// [`BadSchedule`]; also if it has no time within five years.
     pub fn parse_for_use(text: &str, now: Timestamp) -> Result<Arc<Self>, BadSchedule> {
         let schedule = Self::cached(text)?;
         match schedule.next(now) {
@@ -82,9 +82,9 @@ impl Schedule {
         }
     }
 
-    /// Reads minute, hour, day of the month, month and day of the week, with `*`, lists, ranges and steps, also from a
-    /// start (`8/12`), with names of months and days, and with `L`, `W` and `#`. A sixth field is the year, and of seven
-    /// the first is the second: so the importer that came before read them.
+    /// Parses minute, hour, day of the month, month and day of the week, with `*`, lists, ranges and steps, also from a
+    /// start (`8/12`), with names of months and days, and with `L`, `W` and `#`. A sixth field is the year, and of
+    /// seven the first is the second, as in upstream CDI.
     ///
     /// # Errors
     /// [`BadSchedule`].
@@ -106,14 +106,14 @@ impl Schedule {
         Ok(Self { cron, hours, minutes, seconds })
     }
 
-    /// The first time after this one, within five years. `None`: there is none.
+    /// The first time after `after`, within five years.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         self.next_counted(after).0
     }
 
-    /// The same, and how many days were looked at.
+    /// The same, and how many days were tried.
     fn next_counted(&self, after: Timestamp) -> (Option<Timestamp>, usize) {
-        // Whole seconds: the first one after this time is the first that may match.
+        // Whole seconds: the first one after `after` is the first that may match.
         let begin = after.as_second().checked_add(1).and_then(|at| Timestamp::from_second(at).ok());
         let Some(begin) = begin else { return (None, 0) };
         let begin = TimeZone::UTC.to_datetime(begin);
@@ -134,7 +134,7 @@ impl Schedule {
         (None, HORIZON_DAYS)
     }
 
-    /// Whether it matches on this day, at a time that is one of its own.
+    /// Whether it matches on this day, at one of its times of day.
     fn has_date(&self, date: Date, time: Time) -> bool {
         let at: DateTime = date.to_datetime(time);
         self.cron.is_time_matching(&at).unwrap_or(false)
@@ -161,8 +161,8 @@ impl Schedule {
         None
     }
 
-    /// When `name` is to look next: at the first time after this one, and some seconds later that are its own, so that a
-    /// hundred with one schedule do not ask one registry in the same second.
+    /// When `name` has to poll next: the first time after `after`, plus a delay that is constant for the name, so that
+    /// crons with the same schedule do not poll a registry in the same second.
     pub fn next_for(&self, name: &str, after: Timestamp) -> Option<Timestamp> {
         let next = self.next(after)?.max(after.checked_add(INTERVAL_MIN).ok()?);
         let interval = self.next(next).map_or(SPREAD_MAX, |later| later.duration_since(next));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_says_when_it_is_time_again() {
+    fn schedule_next_times_table() {
         // Schedule, a time, the next ones.
         let table: [(&str, &str, &[&str]); 17] = [
             (
@@ -233,7 +233,7 @@ mod tests {
                 &["2027-01-01T00:00:00Z", "2027-07-01T00:00:00Z"],
             ),
             ("0 12 * * MON-FRI", "2026-11-21T00:00:00Z", &["2026-11-23T12:00:00Z"]),
-            // Either day will do.
+            // Either of the two day fields has to match.
             (
                 "0 0 1 * 0",
                 "2026-11-21T00:00:00Z",
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_is_refused() {
+    fn invalid_schedules_are_rejected() {
         let long = "1,".repeat(1000);
         for text in [
             "",
@@ -277,12 +277,12 @@ mod tests {
         ] {
             assert!(Schedule::parse(text).is_err(), "{text}");
         }
-        let said = Schedule::parse("61 * * * *").unwrap_err().to_string();
-        assert!(said.starts_with("\"61 * * * *\" is no cron schedule: "), "{said}");
+        let message = Schedule::parse("61 * * * *").unwrap_err().to_string();
+        assert!(message.starts_with("\"61 * * * *\" is no cron schedule: "), "{message}");
     }
 
     #[test]
-    fn a_hundred_with_one_schedule_are_spread_and_each_keeps_its_place() {
+    fn crons_with_the_same_schedule_are_spread_by_constant_offsets() {
         let schedule = Schedule::parse("0 */12 * * *").unwrap();
         let now = at("2026-11-21T20:00:00Z");
         let nominal = at("2026-11-22T00:00:00Z");
@@ -302,24 +302,24 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_with_seconds_does_not_make_a_storm() {
+    fn schedule_with_seconds_polls_at_the_minimum_interval() {
         let schedule = Schedule::parse("* * * * * * *").unwrap();
         let now = at("2026-11-21T20:00:00Z");
         assert_eq!(schedule.next_for("a", now), Some(now + INTERVAL_MIN));
     }
 
-    /// The attack: both are well-formed, and the library tries a million days, or hours, before it gives up.
+    /// These schedules are well-formed, and the library would try a million days or hours: a denial of service.
     #[test]
-    fn a_schedule_that_never_matches_is_given_up_after_five_years() {
+    fn search_for_a_schedule_that_never_matches_ends_after_five_years() {
         let now = at("2026-11-21T20:00:00Z");
         for text in ["0 0 1 * +MON#5", "0 0 30 2 *", "* * * * * 2040", "0 0 1 1 * 2026"] {
             let schedule = Schedule::parse(text).unwrap();
             let (next, days) = schedule.next_counted(now);
             assert_eq!((next, days), (None, HORIZON_DAYS), "{text}");
             assert_eq!(schedule.next_for("a", now), None, "{text}");
-            let said = Schedule::parse_for_use(text, now).unwrap_err().to_string();
+            let message = Schedule::parse_for_use(text, now).unwrap_err().to_string();
             assert_eq!(
-                said,
+                message,
                 format!("{text:?} is no cron schedule: it has no time within five years")
             );
         }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_read_once() {
+    fn schedule_text_is_parsed_once() {
         let text = "7 7 7 7 *";
         let first = Schedule::cached(text).unwrap();
         assert!(Arc::ptr_eq(&first, &Schedule::cached(text).unwrap()));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     proptest! {
-        /// The library's own search, where it ends soon.
+        /// Compares with the library's own search, for schedules where that ends soon.
         #[test]
         fn the_next_time_is_the_one_that_the_library_finds(
             text in usual(),

@@ -1,4 +1,5 @@
-//! What becomes of an import that is there: it is marked, kept as a claim or a snapshot, and rid of what it needs no more.
+//! Finalizes a complete import: labels it, retains it as a PVC or a snapshot, and deletes objects that are not needed
+//! any more.
 
 use api::annotations::cron as key;
 use api::labels;
@@ -9,27 +10,27 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::form::{self, Form};
 use super::import::{marks, nanoseconds};
 use super::state::{Import, State, last_use};
-use super::work::Work;
+use super::work::CronPlanner;
 use super::{Change, Kind, ProvenImage, data_source, proof};
 use crate::meta::{self, Changes};
 use crate::snapshot::VolumeSnapshot;
 
-/// What an import that is there comes to.
+/// The result of [`CronPlanner::settle`].
 #[derive(Default)]
 pub(super) struct Settled {
-    /// It is as it should be, on the class where it should be, or will be without another import.
+    /// It has the desired form and storage class, or will have them without another import.
     pub(super) is_good: bool,
     /// Its snapshot is being taken.
     pub(super) waits: bool,
     /// The image is complete.
     pub(super) is_complete: bool,
-    /// What a DataSource may stand for from now on.
+    /// What a DataSource may refer to from now on.
     pub(super) source: Option<DataSourceSource>,
-    /// What has no use any more, once the DataSource has been changed.
-    pub(super) leftovers: Vec<Change>,
+    /// Deletes the objects that are unused once the DataSource has been changed.
+    pub(super) deletions: Vec<Change>,
 }
 
-impl Work<'_> {
+impl CronPlanner<'_> {
     pub(super) fn place(&self, name: &str) -> ObjectSource {
         let namespace = meta::namespace(&self.facts.cron.metadata).to_owned();
         ObjectSource { namespace, name: name.to_owned() }
@@ -43,7 +44,7 @@ impl Work<'_> {
         DataSourceSource { snapshot: Some(self.place(name)), ..DataSourceSource::default() }
     }
 
-    /// What becomes of an import that is there.
+    /// Plans the writes for an import that exists.
     pub(super) fn settle(
         &mut self,
         current: &ImportStatus,
@@ -60,7 +61,7 @@ impl Work<'_> {
                     is_good: is_here,
                     is_complete: true,
                     source: Some(self.of_claim(name)),
-                    leftovers: old.into_iter().collect(),
+                    deletions: old.into_iter().collect(),
                     ..Settled::default()
                 }
             }
@@ -75,7 +76,7 @@ impl Work<'_> {
             (State::Snapshot, Form::Snapshot { class }) => {
                 let fits = import.snapshot.is_some_and(|found| form::is_of_class(found, &class));
                 if !fits || !is_here {
-                    return Settled::default(); // stays until another import is there
+                    return Settled::default(); // stays until another import is complete
                 }
                 let Some(snapshot) = import.ready_snapshot() else {
                     return Settled { is_good: true, waits: true, ..Settled::default() };
@@ -94,8 +95,8 @@ impl Work<'_> {
         }
     }
 
-    /// The image is on a claim, and is to be kept as a snapshot. Until that is ready the claim stays, and a DataSource
-    /// stands for what it stood for before.
+    /// The image is on a PVC and is to be retained as a snapshot. Until the snapshot is ready, the PVC stays and the
+    /// DataSource is not changed.
     fn take_snapshot(
         &mut self,
         current: &ImportStatus,
@@ -110,7 +111,7 @@ impl Work<'_> {
                 self.plan.look_soon(self.now);
                 Settled {
                     source: Some(self.of_claim(name)),
-                    leftovers: vec![Change::Delete(Kind::Snapshot, name.to_owned())],
+                    deletions: vec![Change::Delete(Kind::Snapshot, name.to_owned())],
                     ..waits
                 }
             }
@@ -120,14 +121,14 @@ impl Work<'_> {
                 Settled {
                     waits: false,
                     source: Some(self.of_snapshot(name)),
-                    leftovers: vec![Change::Delete(kind, name.to_owned())],
+                    deletions: vec![Change::Delete(kind, name.to_owned())],
                     ..waits
                 }
             }
-            (None, Some(claim)) if !import.is_going => {
+            (None, Some(claim)) if !import.is_terminating => {
                 let (cron, installation) = (self.facts.cron, self.facts.installation);
                 let snapshot = form::snapshot(cron, claim, class, installation, self.now);
-                let image = ProvenImage::of(cron, &current.digest);
+                let image = ProvenImage::for_digest(cron, &current.digest);
                 let snapshot = Box::new(snapshot);
                 self.plan.changes.push(Change::CreateSnapshot { snapshot, image });
                 waits
@@ -145,7 +146,7 @@ impl Work<'_> {
             .volume
             .is_some_and(|volume| proof::is_imported(cron, &current.digest, volume, claim));
         if is_imported && proof::noted_proof(&claim.metadata).is_none() {
-            let image = ProvenImage::of(cron, &current.digest);
+            let image = ProvenImage::for_digest(cron, &current.digest);
             let claim = current.data_volume_name.clone();
             self.plan.changes.push(Change::Prove { claim, image });
         }
@@ -158,7 +159,8 @@ impl Work<'_> {
         self.mark(Kind::Snapshot, &snapshot.metadata, others, changes);
     }
 
-    /// Makes an object the cron's, and the one that was used last. A clock that was wrong once does no harm.
+    /// Labels an object as the cron's, and sets its time of last use later than those of all others, whatever the clock
+    /// was when those were set.
     fn mark<'b>(
         &mut self,
         kind: Kind,

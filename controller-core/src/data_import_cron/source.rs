@@ -1,55 +1,55 @@
-//! Where the images of a DataImportCron come from, who looks for newer ones, and what an image is called.
+//! The sources of a DataImportCron: which component polls them for newer images, and the names of imports.
 
 use api::names;
 use api::v1beta1::{DataImportCron, DataVolumeSource, ImportStatus};
 
 use super::schedule::Schedule;
 
-/// How much of a digest is in a name.
+/// Characters of a digest in a name.
 const DIGEST_PART: usize = 12;
-/// How much of the class is.
+/// Characters of the hash of a storage class in a name.
 const CLASS_PART: usize = 6;
-/// So much of a DataSource's name is at the beginning of every import's name.
+/// Every import's name begins with at most this many bytes of its DataSource's name.
 pub(super) const STEM_LEN_MAX: usize = 63;
-/// What stands before a digest: of an image in a registry or of a file's bytes, of a claim, and of what a web server or an
-/// object store says of a file, by its entity tag or its date.
+/// Prefixes of digests: the hash of an image in a registry or of a file's bytes, the UID of a PVC, and the hash of the
+/// entity tag or the date that a web server or an object store reports for a file.
 const KINDS: [&str; 4] = ["sha256:", "uid:", "etag:", "date:"];
 
-/// Who finds out what the newest image is.
+/// The component that polls for the newest image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poller {
-    /// Nobody: a digest set by hand is imported.
-    Nobody,
+    /// No component polls: users set the digest by hand.
+    None,
     /// A CronJob in the namespace of the installation.
     Job,
-    /// The controller, which asks the registry.
+    /// The controller requests it from the registry.
     Registry,
-    /// The controller, which asks the web server or object store.
+    /// The controller requests it from the web server or object store.
     Web,
     /// A pod in the namespace of the cron, whose image its node pulls.
     NodePull,
-    /// The controller, which reads the ImageStream in the namespace of the cron.
+    /// The controller reads the ImageStream in the namespace of the cron.
     ImageStream,
-    /// The controller, which reads the claim.
+    /// The controller reads the PVC.
     Claim,
 }
 
-/// Where polling of registries happens.
+/// Where registries are polled from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PollFrom {
-    /// In the controller itself, which costs no pods.
+    /// The controller itself, without pods.
     #[default]
     Controller,
-    /// In CronJobs, for installations whose controller reaches no registry.
+    /// CronJobs, for installations whose controller cannot connect to registries.
     Jobs,
 }
 
-/// Who finds out what the newest image of this one is. A schedule that cannot be understood is none.
+/// The poller of this cron. An invalid schedule counts as none.
 pub fn poller(cron: &DataImportCron, from: PollFrom) -> Poller {
     if Schedule::cached(&cron.spec.schedule).is_err() {
-        return Poller::Nobody;
+        return Poller::None;
     }
-    let Some(source) = template_source(cron) else { return Poller::Nobody };
+    let Some(source) = template_source(cron) else { return Poller::None };
     if let Some(registry) = &source.registry {
         let by_node = registry.pull_method.as_deref() == Some("node");
         return match (&registry.url, &registry.image_stream) {
@@ -57,7 +57,7 @@ pub fn poller(cron: &DataImportCron, from: PollFrom) -> Poller {
             (Some(_), _) if from == PollFrom::Jobs => Poller::Job,
             (Some(_), _) => Poller::Registry,
             (None, Some(_)) => Poller::ImageStream,
-            (None, None) => Poller::Nobody,
+            (None, None) => Poller::None,
         };
     }
     if source.pvc.is_some() {
@@ -65,16 +65,15 @@ pub fn poller(cron: &DataImportCron, from: PollFrom) -> Poller {
     } else if source.http.is_some() || source.s3.is_some() {
         Poller::Web
     } else {
-        Poller::Nobody
+        Poller::None
     }
 }
 
-/// What the template imports.
 pub fn template_source(cron: &DataImportCron) -> Option<&DataVolumeSource> {
     cron.spec.template.spec.source.as_ref()
 }
 
-/// A digest of no form that is known.
+/// A digest without a known prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{digest:?} is no digest: it has to be sha256: and hexadecimal digits, or uid: and the UID of a claim"
@@ -83,7 +82,7 @@ pub struct BadDigest {
     digest: String,
 }
 
-/// What an import of this digest is called. `class` is named where the usual name belongs to an import on another class.
+/// The name of an import of this digest. `class` is given if the usual name belongs to an import on another class.
 ///
 /// # Errors
 /// [`BadDigest`].
@@ -108,8 +107,8 @@ pub fn import_name(
     Ok(names::object_name(&cron.spec.managed_data_source, &suffix))
 }
 
-/// Whether the import that a status names is called as an import of its digest is, on whichever class. Users may write the
-/// status, and everything else in the namespace is not the cron's to mark or to delete.
+/// Whether the import in the status has the name that an import of its digest has, on any class. Users may write the
+/// status, and the cron must not label or delete other objects of the namespace.
 pub(super) fn is_import_of(cron: &DataImportCron, named: &ImportStatus) -> bool {
     let Ok(usual) = import_name(cron, &named.digest, None) else { return false };
     let name = named.data_volume_name.as_str();
@@ -125,7 +124,7 @@ pub(super) fn is_import_of(cron: &DataImportCron, named: &ImportStatus) -> bool 
     is_class && (rest == usual || rest.ends_with(&format!("-{digits}")) && rest.starts_with(stem))
 }
 
-/// The address of exactly this image: without the tag, with the digest.
+/// The URL of exactly this image: without the tag, with the digest.
 pub fn url_of(url: &str, digest: &str) -> String {
     let (name, _) = url.split_once('@').unwrap_or((url, ""));
     // A colon before the last slash belongs to the scheme or to a port.
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn each_source_has_somebody_who_looks() {
+    fn poller_by_schedule_and_source_table() {
         let url = json!({ "registry": { "url": "docker://r/i" } });
         let by_node = json!({ "registry": { "url": "docker://r/i", "pullMethod": "node" } });
         let by_pod = json!({ "registry": { "url": "docker://r/i", "pullMethod": "pod" } });
@@ -165,11 +164,11 @@ mod tests {
             ("0 0 * * *", &claim, Poller::Claim, Poller::Claim),
             ("0 0 * * *", &json!({ "http": { "url": "http://h/a" } }), Poller::Web, Poller::Web),
             ("0 0 * * *", &json!({ "s3": { "url": "http://h/b/a" } }), Poller::Web, Poller::Web),
-            ("0 0 * * *", &json!({ "blank": {} }), Poller::Nobody, Poller::Nobody),
-            ("0 0 * * *", &json!(null), Poller::Nobody, Poller::Nobody),
-            ("", &url, Poller::Nobody, Poller::Nobody),
-            ("", &claim, Poller::Nobody, Poller::Nobody),
-            ("never", &url, Poller::Nobody, Poller::Nobody),
+            ("0 0 * * *", &json!({ "blank": {} }), Poller::None, Poller::None),
+            ("0 0 * * *", &json!(null), Poller::None, Poller::None),
+            ("", &url, Poller::None, Poller::None),
+            ("", &claim, Poller::None, Poller::None),
+            ("never", &url, Poller::None, Poller::None),
         ] {
             let cron = cron(schedule, source.clone());
             assert_eq!(poller(&cron, PollFrom::Controller), controller, "{source}");
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_names_the_digest_and_no_tag() {
+    fn url_of_an_image_has_the_digest_and_no_tag() {
         for (url, expected) in [
             ("docker://quay.io/a/b:latest", "docker://quay.io/a/b@sha256:12"),
             ("docker://quay.io/a/b", "docker://quay.io/a/b@sha256:12"),
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_names_only_what_is_called_as_an_import_of_its_digest() {
+    fn only_names_of_imports_of_the_digest_are_accepted_from_the_status() {
         let cron = |managed: &str| -> DataImportCron {
             serde_json::from_value(json!({
                 "apiVersion": "v", "kind": "DataImportCron", "metadata": {},

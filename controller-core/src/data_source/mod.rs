@@ -1,4 +1,4 @@
-//! DataSources: whether what one stands for is there, and what that is in the end.
+//! DataSources: what one refers to, directly or through another one, and whether that is ready.
 
 use api::conditions::{self as wire, reason, status};
 use api::v1beta1::{
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::conditions::{self, Said};
+use crate::conditions::{self, ConditionState};
 use crate::meta::{self, Pairs};
 use crate::plan::Write;
 use crate::snapshot::VolumeSnapshot;
@@ -17,13 +17,12 @@ use serde_json::{Value, json};
 
 /// What a DataSource depends on.
 pub struct Facts<'a> {
-    /// The DataSource.
     pub source: &'a DataSource,
     /// The DataSource that it points to, if it is there.
     pub pointed_to: Option<&'a DataSource>,
-    /// The DataVolume of the name of the claim that [`object`] names.
+    /// The DataVolume with the name of the PVC that [`object`] names.
     pub volume: Option<&'a DataVolume>,
-    /// That claim.
+    /// That PVC.
     pub claim: Option<&'a PersistentVolumeClaim>,
     /// The snapshot that [`object`] names.
     pub snapshot: Option<&'a VolumeSnapshot>,
@@ -34,36 +33,24 @@ pub struct Facts<'a> {
 pub struct Plan {
     /// All of it.
     pub status: DataSourceStatus,
-    /// Labels of what it stands for, to put on the DataSource. Only those that differ.
+    /// Labels of the source, to put on the DataSource. Only those that differ.
     pub labels: Pairs,
 }
 
-/// A claim or a snapshot.
+/// A PVC or a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object<'a> {
-    /// A claim.
-    Claim {
-        /// Where.
-        namespace: &'a str,
-        /// Which.
-        name: &'a str,
-    },
-    /// A VolumeSnapshot.
-    Snapshot {
-        /// Where.
-        namespace: &'a str,
-        /// Which.
-        name: &'a str,
-    },
+    Claim { namespace: &'a str, name: &'a str },
+    Snapshot { namespace: &'a str, name: &'a str },
 }
 
-/// The DataSource that this one points to, in its namespace. `None`, where it points to none, or may not.
+/// The DataSource that this one points to, in its namespace. `None`: it points to none, or to one that is not allowed.
 pub fn pointer(source: &DataSource) -> Option<&str> {
     let reference = source.spec.source.data_source.as_ref()?;
     is_allowed(source, reference).is_ok().then_some(reference.name.as_str())
 }
 
-/// What has to be fetched to say whether this DataSource is ready: `pointed_to` is the one that [`pointer()`] names.
+/// The object that decides whether this DataSource is ready. `pointed_to` is the one that [`pointer()`] names.
 pub fn object<'a>(
     source: &'a DataSource,
     pointed_to: Option<&'a DataSource>,
@@ -107,12 +94,12 @@ pub fn members(source: &DataSourceSource) -> Value {
 /// What the status of a DataSource should be.
 pub fn plan(facts: &Facts, now: Timestamp) -> Plan {
     let source = facts.source;
-    let (said, found) = match resolved(source, facts.pointed_to) {
-        Ok(holder) => match judge(holder, facts) {
+    let (condition, found) = match resolved(source, facts.pointed_to) {
+        Ok(holder) => match check_readiness(holder, facts) {
             Ok(labelled) => (ready(), Some((holder, labelled))),
-            Err(said) => (said, None),
+            Err(condition) => (condition, None),
         },
-        Err(said) => (said, None),
+        Err(condition) => (condition, None),
     };
     let mut status = source.status.clone().unwrap_or_default();
     let all = status.conditions.get_or_insert_default();
@@ -121,7 +108,7 @@ pub fn plan(facts: &Facts, now: Timestamp) -> Plan {
     if status.source.as_ref().is_some_and(|known| *known != resolved) {
         all.retain(|condition| condition.type_ != wire::READY);
     }
-    conditions::set(all, wire::READY, &said, now);
+    conditions::set(all, wire::READY, &condition, now);
     status.source = Some(resolved);
     let mut labels = Pairs::new();
     let is_near = found.as_ref().is_some_and(|(holder, _)| is_near(holder));
@@ -132,14 +119,15 @@ pub fn plan(facts: &Facts, now: Timestamp) -> Plan {
         let copied = metadata.labels.iter().flatten().filter(|(key, _)| is_shown(key));
         labels.extend(copied.map(|(key, value)| (key.clone(), value.clone())));
     }
-    // Whose a DataSource is, is its own.
+    // The labels that name the DataImportCron of a DataSource are its own.
     labels.retain(|key, value| {
         !is_own(key) && meta::label(&source.metadata, key) != Some(value.as_str())
     });
     Plan { status, labels }
 }
 
-/// Whether a DataSource refers to something in its own namespace. Nobody's permission is known for what is elsewhere.
+/// Whether a DataSource refers to an object of its own namespace. Whether its users may read another namespace is
+/// unknown.
 fn is_near(holder: &DataSource) -> bool {
     let own = meta::namespace(&holder.metadata);
     match object(holder, None) {
@@ -154,20 +142,20 @@ fn is_own(key: &str) -> bool {
     [labels::DATA_IMPORT_CRON, labels::DATA_IMPORT_CRON_CLEANUP].contains(&key)
 }
 
-fn ready() -> Said {
-    Said::new(status::TRUE, reason::READY, "DataSource is ready to be consumed")
+fn ready() -> ConditionState {
+    ConditionState::new(status::TRUE, reason::READY, "DataSource is ready to be consumed")
 }
 
-fn not(reason: &str, message: impl Into<String>) -> Said {
-    Said::new(status::FALSE, reason, message)
+fn not(reason: &str, message: impl Into<String>) -> ConditionState {
+    ConditionState::new(status::FALSE, reason, message)
 }
 
-/// The DataSource whose claim or snapshot counts: itself, or the one that it points to. One step and no more, so there
-/// are no circles.
+/// The DataSource whose PVC or snapshot is used: itself, or the one that it points to. One step and no more, so there
+/// are no cycles.
 fn resolved<'a>(
     source: &'a DataSource,
     pointed_to: Option<&'a DataSource>,
-) -> Result<&'a DataSource, Said> {
+) -> Result<&'a DataSource, ConditionState> {
     let Some(reference) = &source.spec.source.data_source else { return Ok(source) };
     is_allowed(source, reference)?;
     let found = pointed_to.filter(|found| {
@@ -182,7 +170,7 @@ fn resolved<'a>(
     Ok(found)
 }
 
-fn is_allowed(source: &DataSource, reference: &DataSourceReference) -> Result<(), Said> {
+fn is_allowed(source: &DataSource, reference: &DataSourceReference) -> Result<(), ConditionState> {
     let own = meta::namespace(&source.metadata);
     let is_elsewhere = !reference.namespace.is_empty() && reference.namespace != own;
     if is_elsewhere {
@@ -195,8 +183,11 @@ fn is_allowed(source: &DataSource, reference: &DataSourceReference) -> Result<()
     Ok(())
 }
 
-/// Whether it is ready, and if so whose labels it takes, the most important last.
-fn judge<'a>(holder: &DataSource, facts: &Facts<'a>) -> Result<Vec<&'a ObjectMeta>, Said> {
+/// If it is ready, the objects whose labels it gets, by ascending precedence; else the condition.
+fn check_readiness<'a>(
+    holder: &DataSource,
+    facts: &Facts<'a>,
+) -> Result<Vec<&'a ObjectMeta>, ConditionState> {
     let members = &holder.spec.source;
     if members.pvc.is_some() {
         let phase = facts.volume.map(|volume| {

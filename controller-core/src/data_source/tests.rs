@@ -52,8 +52,8 @@ fn pointing(namespace: &str, name: &str) -> Value {
     json!({ "dataSource": { "namespace": namespace, "name": name } })
 }
 
-/// What is said, after a look that has to be the last.
-fn said(facts: &Facts) -> (String, String, String) {
+/// Status, reason and message of the condition `Ready`. A second plan must change nothing.
+fn ready_condition(facts: &Facts) -> (String, String, String) {
     let plan = plan(facts, now());
     let mut after = facts.source.clone();
     after.status = Some(plan.status.clone());
@@ -62,7 +62,7 @@ fn said(facts: &Facts) -> (String, String, String) {
         &Facts { source: &after, ..*facts },
         now() + jiff::SignedDuration::from_secs(9),
     );
-    assert_eq!(again.status, plan.status, "a second look changes nothing");
+    assert_eq!(again.status, plan.status, "a second plan changes nothing");
     assert!(again.labels.is_empty());
     let condition = plan.status.conditions.unwrap().remove(0);
     assert_eq!(condition.type_, "Ready");
@@ -77,7 +77,7 @@ fn said(facts: &Facts) -> (String, String, String) {
 }
 
 #[test]
-fn a_data_source_is_as_ready_as_what_it_stands_for() {
+fn data_source_is_ready_if_its_source_is() {
     let (of_claim, of_snapshot, empty) = (of_claim(), of_snapshot(), json!({}));
     let volumes = ["Succeeded", "ImportInProgress", ""].map(volume);
     let [succeeded, running, new] = &volumes;
@@ -110,13 +110,13 @@ fn a_data_source_is_as_ready_as_what_it_stands_for() {
     for (spec, volume, claim, snapshot, expected) in table {
         let source = source("fedora", spec.clone());
         let facts = Facts { source: &source, pointed_to: None, volume, claim, snapshot };
-        let (status, reason, message) = said(&facts);
+        let (status, reason, message) = ready_condition(&facts);
         assert_eq!((&*status, &*reason, &*message), expected, "{spec}");
     }
 }
 
 #[test]
-fn a_pointer_is_followed_once_and_never_in_a_circle() {
+fn pointer_is_followed_once() {
     let claim = claim();
     let target = source("target", of_claim());
     let pointer_too = source("target", pointing("images", "fedora"));
@@ -149,17 +149,17 @@ fn a_pointer_is_followed_once_and_never_in_a_circle() {
             claim: Some(&claim),
             snapshot: None,
         };
-        let (_, reason, _) = said(&facts);
+        let (_, reason, _) = ready_condition(&facts);
         assert_eq!(reason, expected, "{spec}");
         if expected == "Ready" {
             let found = plan(&facts, now()).status.source.unwrap();
-            assert_eq!(found, target.spec.source, "what it stands for in the end");
+            assert_eq!(found, target.spec.source, "the resolved source");
         }
     }
 }
 
 #[test]
-fn what_has_to_be_fetched_is_named_with_its_namespace() {
+fn object_has_the_namespace_of_the_source_or_of_the_data_source() {
     let target = source("target", json!({ "snapshot": { "namespace": "", "name": "s" } }));
     for (spec, expected) in [
         (of_claim(), Some(Object::Claim { namespace: "images", name: "disk" })),
@@ -182,7 +182,7 @@ fn what_has_to_be_fetched_is_named_with_its_namespace() {
 }
 
 #[test]
-fn labels_of_kubevirt_come_along_and_the_cron_stays_its_own() {
+fn labels_of_kubevirt_are_copied_and_the_cron_label_stays() {
     let (source, volume, claim) = (source("fedora", of_claim()), volume("Succeeded"), claim());
     let facts = Facts {
         source: &source,
@@ -199,7 +199,7 @@ fn labels_of_kubevirt_come_along_and_the_cron_stays_its_own() {
 }
 
 #[test]
-fn of_what_is_elsewhere_only_the_labels_are_told_that_kubevirt_infers_from() {
+fn only_inference_labels_are_copied_from_other_namespaces() {
     let secret = json!({
         labels::DEFAULT_PREFERENCE: "fedora", labels::DYNAMIC_CREDENTIALS: "true",
         "vm.kubevirt.io/name": "payroll", labels::APPLY_STORAGE_PROFILE: "true",

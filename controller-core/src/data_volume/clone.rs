@@ -1,4 +1,4 @@
-//! Phases of DataVolumes that are cloned, and what people are told of them.
+//! Phases and events of DataVolumes that are cloned.
 
 use api::annotations::state;
 use api::{ClaimPhase, PodPhase};
@@ -11,7 +11,7 @@ use crate::clone::Phase as ClonePhase;
 use crate::event::Event;
 use crate::meta;
 
-/// From what the clone's own controller has noted on the claim.
+/// From the clone phase that the clone controller has recorded on the PVC.
 pub(super) fn of_populator(facts: &StatusFacts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
     let noted = meta::annotation(&claim.metadata, state::CLONE_PHASE).unwrap_or_default();
     let is = |phase: ClonePhase| noted == phase.as_str();
@@ -32,13 +32,13 @@ pub(super) fn of_populator(facts: &StatusFacts, claim: &PersistentVolumeClaim, o
     } else if is(ClonePhase::Succeeded) && meta::claim_phase(claim) == ClaimPhase::Bound {
         Phase::Succeeded
     } else {
-        // What is stuck is tried again, and where it stands stays to be seen.
+        // A failed step is retried; the phase stays visible.
         return old.into();
     };
-    Step { phase, event: told(facts, phase) }
+    Step { phase, event: phase_event(facts, phase) }
 }
 
-/// From the pods that copy to the claim itself. Of a snapshot there has to be a claim before, whatever they are at.
+/// From the pods that copy into the PVC itself. For a snapshot, the phases before the copy restore it to a PVC.
 pub(super) fn of_copy(
     facts: &StatusFacts,
     claim: &PersistentVolumeClaim,
@@ -59,12 +59,12 @@ pub(super) fn of_copy(
         PodPhase::Failed => {
             Some(Event::warning(events::CLONE_FAILED, format!("{} failed", cloning(facts))))
         }
-        _ => told(facts, phase),
+        _ => phase_event(facts, phase),
     };
     Step { phase, event }
 }
 
-fn told(facts: &StatusFacts, phase: Phase) -> Option<Event> {
+fn phase_event(facts: &StatusFacts, phase: Phase) -> Option<Event> {
     let origin = facts.origin.map(ToString::to_string).unwrap_or_else(|| "its source".to_owned());
     let message = match phase {
         Phase::CloneScheduled => format!("{} scheduled", cloning(facts)),

@@ -29,7 +29,7 @@ pub(super) fn prepare(
     let Some(origin) = &facts.clone.origin else {
         let name = volume.spec.source_ref.as_ref().map(|source| source.name.as_str());
         let name = name.unwrap_or_default();
-        let message = format!("The DataSource {name} doesn't exist, or stands for nothing yet");
+        let message = format!("The DataSource {name} doesn't exist, or has no source yet");
         return blocked(Event::warning(events::CLONE_WITHOUT_SOURCE, message));
     };
     let is_far = origin.namespace != meta::namespace(&volume.metadata);

@@ -116,9 +116,8 @@ impl Sizing<'_> {
                 let size = snapshot.restore_size().and_then(meta::bytes);
                 let Some(size) = size.filter(|size| size.get() > 0) else {
                     let name = meta::name(&snapshot.metadata);
-                    let message = format!(
-                        "{NOT_MET} snapshot {name} does not say how large a claim of it has to be"
-                    );
+                    let message =
+                        format!("{NOT_MET} snapshot {name} does not report its restore size");
                     let event = Event::warning(events::CLONE_VALIDATION_FAILED, message);
                     return ControlFlow::Continue(Err(event));
                 };

@@ -1,4 +1,4 @@
-//! Claims that somebody else is to fill, and whether anybody can.
+//! PVCs that an external populator or a CSI driver has to fill, and whether one exists.
 
 use api::ClaimPhase;
 use api::events;
@@ -10,7 +10,7 @@ use super::facts::DataVolumeFacts;
 use crate::event::Event;
 use crate::{classes, meta};
 
-/// Kinds that Kubernetes itself fills claims from.
+/// Kinds of data sources that Kubernetes itself supports.
 const OWN: [&str; 2] = ["PersistentVolumeClaim", "VolumeSnapshot"];
 
 /// Why nothing in the cluster populates the PVC of this DataVolume. It is only reported: a populator may yet be installed.
@@ -30,7 +30,7 @@ pub(super) fn blocker_of(
 
 fn blocker(
     claim: &PersistentVolumeClaim,
-    asked_kind: Option<&str>,
+    requested_kind: Option<&str>,
     class: Option<&StorageClass>,
     drivers: &[String],
 ) -> Option<PvcBlocker> {
@@ -42,7 +42,7 @@ fn blocker(
     let reference = spec.data_source_ref.as_ref().map(|reference| reference.kind.as_str());
     let local = spec.data_source.as_ref().map(|source| source.kind.as_str());
     let event = match reference.or(local) {
-        None if asked_kind.is_some_and(|kind| !OWN.contains(&kind)) => Event::warning(
+        None if requested_kind.is_some_and(|kind| !OWN.contains(&kind)) => Event::warning(
             events::NO_ANY_VOLUME_DATA_SOURCE,
             format!(
                 "the cluster has dropped the data source of PVC {name}: it fills claims only from claims and snapshots"
@@ -73,28 +73,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_can_fill_a_claim_is_known_before_it_is_bound() {
+    fn missing_populator_is_reported_until_the_pvc_is_bound() {
         let class: StorageClass = serde_json::from_value(
             json!({ "metadata": { "name": "fast" }, "provisioner": "csi.example" }),
         )
         .unwrap();
-        let ask = |spec: Value, phase: &str, asked: &str, drivers: &[&str]| {
+        let reason = |spec: Value, phase: &str, kind: &str, drivers: &[&str]| {
             let claim: PersistentVolumeClaim = serde_json::from_value(json!({
                 "metadata": { "name": "disk" }, "spec": spec, "status": { "phase": phase },
             }))
             .unwrap();
             let drivers: Vec<_> = drivers.iter().map(|&name| name.to_owned()).collect();
-            let found = blocker(&claim, Some(asked), Some(&class), &drivers);
+            let found = blocker(&claim, Some(kind), Some(&class), &drivers);
             found.map(|blocker| blocker.event.reason)
         };
         let source = |kind: &str| json!({ "dataSourceRef": { "kind": kind, "name": "n" } });
         let driver = events::NO_CSI_DRIVER_FOR_EXTERNAL_POPULATION;
-        assert_eq!(ask(source("Other"), "Pending", "Other", &[]).as_deref(), Some(driver));
-        assert_eq!(ask(source("Other"), "Pending", "Other", &["csi.example"]), None);
-        assert_eq!(ask(source("Other"), "Bound", "Other", &[]), None);
-        assert_eq!(ask(source("VolumeSnapshot"), "Pending", "VolumeSnapshot", &[]), None);
+        assert_eq!(reason(source("Other"), "Pending", "Other", &[]).as_deref(), Some(driver));
+        assert_eq!(reason(source("Other"), "Pending", "Other", &["csi.example"]), None);
+        assert_eq!(reason(source("Other"), "Bound", "Other", &[]), None);
+        assert_eq!(reason(source("VolumeSnapshot"), "Pending", "VolumeSnapshot", &[]), None);
         let dropped = events::NO_ANY_VOLUME_DATA_SOURCE;
-        assert_eq!(ask(json!({}), "Pending", "Other", &[]).as_deref(), Some(dropped));
-        assert_eq!(ask(json!({}), "Pending", "PersistentVolumeClaim", &[]), None);
+        assert_eq!(reason(json!({}), "Pending", "Other", &[]).as_deref(), Some(dropped));
+        assert_eq!(reason(json!({}), "Pending", "PersistentVolumeClaim", &[]), None);
     }
 }

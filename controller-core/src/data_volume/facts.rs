@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::bound::Seen;
+use crate::bound::ObservedEvent;
 use crate::clone::{HeldToken, Origin, SnapshotState};
 use crate::meta::{Installation, Pairs};
 use crate::operation::{InvalidPopulationMode, Operation, PopulationMode};
@@ -31,7 +31,7 @@ pub struct DataVolumeFacts {
     /// The prime PVC of `claim`.
     pub prime: Option<Arc<PersistentVolumeClaim>>,
     /// Warnings about `claim`.
-    pub pvc_warnings: Vec<Seen>,
+    pub pvc_warnings: Vec<ObservedEvent>,
     pub classes: Arc<Vec<StorageClass>>,
     /// Names of the CSI drivers.
     pub drivers: Vec<String>,
@@ -99,7 +99,7 @@ pub struct LookupResults {
     pub extended_token: Option<String>,
     pub restored_source: Option<RestoredSourceFacts>,
     pub restored_mark: Option<String>,
-    /// In percent; the inner `None`: no worker answers.
+    /// In percent; the inner `None`: no worker responds.
     pub progress: Option<Option<f64>>,
 }
 
@@ -116,7 +116,7 @@ pub struct PvcSettings {
 pub struct RestoredSourceFacts {
     /// The PVC of that name, and whether it has the controller's mark for this DataVolume.
     pub claim: Option<(Arc<PersistentVolumeClaim>, IsMarked)>,
-    pub pvc_warnings: Vec<Seen>,
+    pub pvc_warnings: Vec<ObservedEvent>,
     pub snapshot: Option<SnapshotState>,
     /// Of the PVC; if there is none, the first class of the snapshot's driver.
     pub class: Option<Arc<StorageClass>>,

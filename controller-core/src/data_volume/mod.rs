@@ -40,41 +40,38 @@ pub use static_volume::is_reserved_for;
 
 /// What the status depends on.
 pub struct StatusFacts<'a> {
-    /// The DataVolume, with its status as it is.
+    /// The DataVolume, with its current status.
     pub volume: &'a DataVolume,
-    /// What it asks for.
     pub operation: &'a Operation,
-    /// Who fills its claim.
     pub population: PopulationMode,
-    /// The claim of its name.
+    /// The PVC of its name.
     pub claim: Option<&'a PersistentVolumeClaim>,
-    /// The claim that is filled in its stead.
+    /// The prime PVC, which is filled first and then bound to its place.
     pub prime: Option<&'a PersistentVolumeClaim>,
-    /// What it is cloned from.
+    /// The source of a clone.
     pub origin: Option<&'a Origin>,
-    /// The class of the claim.
+    /// The storage class of the PVC.
     pub class: Option<&'a StorageClass>,
-    /// Features that were turned on.
     pub config: &'a CdiConfigSpec,
-    /// The claim waits for a volume that somebody made by hand.
+    /// The PVC waits for a PersistentVolume that a user has reserved for it.
     pub waits_for_static_volume: bool,
-    /// How far the worker is, in percent, where nobody else notes it.
+    /// The worker's progress in percent, where no other controller records it.
     pub measured: Option<f64>,
-    /// What stood in the way when the claim was to be made or taken over.
+    /// Why the PVC could not be created or adopted.
     pub blocker: Option<&'a PvcBlocker>,
 }
 
-/// What stood in the way, which outweighs what the claim would tell.
+/// Why a PVC cannot be created or adopted. Takes precedence over the status of the PVC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PvcBlocker {
-    /// The phase; `None` leaves it as it is.
+    /// `None`: the phase is unchanged.
     pub phase: Option<Phase>,
-    /// What people are told. Its words are those of the condition `Bound` where there is no claim.
+    /// Without a PVC, its reason and message are also those of the condition `Bound`.
     pub event: Event,
 }
 
 impl PvcBlocker {
-    /// No claim can be made of the DataVolume.
+    /// The DataVolume describes no valid PVC.
     pub fn invalid(error: &crate::claim::Error) -> Self {
         Self {
             phase: Some(Phase::Unset),
@@ -82,7 +79,7 @@ impl PvcBlocker {
         }
     }
 
-    /// The API server refused the claim, for want of quota or for ever. `None`, where trying again is all there is to do.
+    /// The API server refused the PVC, for lack of quota or as invalid. `None` for other failures, which are retried.
     pub fn refused(refusal: &Refusal) -> Option<Self> {
         let (phase, reason) = match refusal {
             refusal if refusal.namespace_is_terminating => return None,
@@ -94,23 +91,22 @@ impl PvcBlocker {
         Some(Self { phase: Some(phase), event })
     }
 
-    /// What is to be cloned is not there, or does not fit. A watch tells when that changes.
+    /// The source of a clone does not exist, or does not fit. A watch reports when that changes.
     pub fn of_source(event: Event) -> Self {
         Self { phase: None, event }
     }
 
-    /// The claim of its name is not the DataVolume's.
+    /// The PVC of its name belongs to another owner.
     pub fn foreign_claim(refusal: Event) -> Self {
         Self { phase: None, event: refusal }
     }
 }
 
-/// What to write, and what to tell if that was necessary.
+/// The status to write, and the events to record with it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusPlan {
-    /// All of it.
     pub status: DataVolumeStatus,
-    /// On the DataVolume. Empty where the status is as it was.
+    /// About the DataVolume. Empty if the status is unchanged.
     pub events: Vec<Event>,
 }
 
@@ -118,7 +114,7 @@ pub struct StatusPlan {
 pub fn status(facts: &StatusFacts, now: Timestamp) -> StatusPlan {
     let old = facts.volume.status.clone().unwrap_or_default();
     let step = phase::next(facts);
-    let mut told = step.event.into_iter().collect::<Vec<_>>();
+    let mut events = step.event.into_iter().collect::<Vec<_>>();
 
     let mut status = old.clone();
     status.phase = Some(step.phase.as_str().to_owned());
@@ -131,14 +127,14 @@ pub fn status(facts: &StatusFacts, now: Timestamp) -> StatusPlan {
     }
     status.progress = Some(shown_progress(facts, step.phase, old.progress.as_deref()));
     let mut conditions = status.conditions.take().unwrap_or_default();
-    told.extend(conditions::update(&mut conditions, facts, step.phase, now));
+    events.extend(conditions::update(&mut conditions, facts, step.phase, now));
     status.conditions = Some(conditions);
-    // Whoever reads an event finds the status that it tells of; nothing is told of nothing new.
-    let events = if status == old { Vec::new() } else { told };
+    // A client that reads an event finds the status that the event describes. No change, no event.
+    let events = if status == old { Vec::new() } else { events };
     StatusPlan { status, events }
 }
 
-/// When to look again at a worker that fills the claim itself: no watch reports its progress.
+/// When to poll the progress of a worker that fills the PVC itself: no watch reports it.
 fn progress_poll(volume: &DataVolume, measured: Option<f64>, phase: Phase) -> Requeue {
     let shown = volume.status.as_ref().and_then(|status| status.progress.as_deref());
     match phase {
@@ -162,9 +158,9 @@ fn shown_progress(facts: &StatusFacts, phase: Phase, old: Option<&str>) -> Strin
         _ if facts.population == PopulationMode::Populator => {
             progress::while_running(noted).to_owned()
         }
-        // A server that was lost has lost what it had.
+        // A lost upload server has lost its data.
         Phase::UploadScheduled => progress::UNKNOWN.to_owned(),
-        // A scrape that failed takes nothing back.
+        // A failed scrape keeps the last value.
         _ => progress::while_running(measured.as_deref().or(old)).to_owned(),
     }
 }
@@ -176,8 +172,8 @@ fn was_full(facts: &StatusFacts) -> bool {
         .is_some_and(|claim| !ownership::requires_work(facts.volume, Some(claim), facts.config))
 }
 
-/// The annotations that the DataVolume itself should have: which way it goes, whether its claim was there before, what
-/// VMware said of itself, and whether it goes when it has had its time.
+/// The annotations that the DataVolume itself should have: how it is populated, whether its PVC existed before, the
+/// host and version of VMware's VDDK, and whether it is deleted when its TTL has expired.
 fn annotations(facts: &StatusFacts) -> meta::Changes {
     let mut changes = meta::Changes::default();
     let metadata = &facts.volume.metadata;
@@ -189,15 +185,16 @@ fn annotations(facts: &StatusFacts) -> meta::Changes {
     if let Some(claim) = filled_before {
         changes.set(metadata, request::PRE_POPULATED, meta::name(&claim.metadata));
     }
-    let way = facts.claim.and_then(|claim| meta::annotation(&claim.metadata, state::CLONE_TYPE));
-    if let (Operation::Clone, Some(way)) = (facts.operation, way) {
-        changes.set(metadata, state::CLONE_TYPE, way);
+    let clone_type =
+        facts.claim.and_then(|claim| meta::annotation(&claim.metadata, state::CLONE_TYPE));
+    if let (Operation::Clone, Some(clone_type)) = (facts.operation, clone_type) {
+        changes.set(metadata, state::CLONE_TYPE, clone_type);
     }
-    // Where a populator fills the claim, it is on that.
+    // With a populator, these annotations are on the PVC only.
     if let (PopulationMode::Legacy, Some(claim)) = (facts.population, facts.claim) {
         for key in [state::VDDK_HOST, state::VDDK_VERSION] {
-            if let Some(said) = meta::annotation(&claim.metadata, key) {
-                changes.set(metadata, key, said);
+            if let Some(value) = meta::annotation(&claim.metadata, key) {
+                changes.set(metadata, key, value);
             }
         }
     }
@@ -207,7 +204,7 @@ fn annotations(facts: &StatusFacts) -> meta::Changes {
     changes
 }
 
-/// Whether a DataVolume may be used, as everybody else sees it.
+/// Whether the condition `Ready` is true: clients may use the PVC.
 pub fn is_ready(status: &DataVolumeStatus) -> bool {
     let conditions = status.conditions.as_deref().unwrap_or_default();
     crate::conditions::find(conditions, wire::READY)

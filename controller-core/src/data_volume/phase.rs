@@ -5,11 +5,11 @@
 //!    │          │  └──► WaitForFirstConsumer │               │                    └─► Paused ──┘    ├─► Succeeded
 //!    │          └─────────────► PVCBound ────┼──────────────┼─► UploadScheduled ─► UploadReady ─────┤       │
 //!    │                                       └──────────────┴─► CloneScheduled ─► …InProgress ──────┘       │
-//!    └── no claim can be made                                                        claim lost ─► Failed ◄──┘
+//!    └── no valid PVC                                                                 PVC lost ─► Failed ◄──┘
 //! ```
 //!
-//! `Succeeded` lasts as long as the claim is there and complete. When the claim is deleted, the DataVolume is `Pending` again
-//! until its next claim is filled.
+//! `Succeeded` lasts as long as the PVC exists and is complete. When the PVC is deleted, the DataVolume is `Pending`
+//! again until its next PVC is populated.
 
 use api::annotations::{import, request, state};
 use api::{ClaimPhase, PodPhase};
@@ -21,7 +21,7 @@ use crate::event::Event;
 use crate::operation::{Operation, PopulationMode};
 use crate::{claim, config, meta, ownership};
 
-/// A phase, and what people are told of it.
+/// A phase, and the event when it is reached.
 pub(super) struct Step {
     pub phase: Phase,
     pub event: Option<Event>,
@@ -44,19 +44,19 @@ pub(super) fn next(facts: &StatusFacts) -> Step {
         }
         None => of_claim(facts, old),
     };
-    // What is complete stays done, except that a lost volume is lost.
+    // A complete DataVolume stays `Succeeded`, unless its PVC is `Lost`.
     if old == Phase::Succeeded && step.phase != Phase::Failed {
         step = Step::from(Phase::Succeeded);
     }
-    // A blocker is worth telling again when its words change, which the condition shows; a phase once.
+    // The event of a blocker is repeated when its message changes, which changes the condition; that of a phase is not.
     if facts.blocker.is_none() && step.phase == old {
         step.event = None;
     }
     step
 }
 
-/// Whether a DataVolume that was done has lost its claim, or has a new one that is not complete. A claim that is being
-/// deleted still holds its content, and one that is not the DataVolume's (a blocker) proves nothing about it.
+/// Whether a succeeded DataVolume has lost its PVC, or has a new one that is not complete. A terminating PVC still has
+/// its content, and a PVC of another owner (a blocker) proves nothing.
 fn begins_again(facts: &StatusFacts) -> bool {
     let Some(claim) = facts.claim else { return true };
     let is_exempt = facts.blocker.is_some()
@@ -66,7 +66,7 @@ fn begins_again(facts: &StatusFacts) -> bool {
     !is_exempt && !ownership::is_complete(facts.volume, claim, way, facts.config)
 }
 
-/// The phase that it has. One of a later version is kept as long as nothing else is known.
+/// The current phase. A phase that this version does not know is `Unknown`.
 fn present(facts: &StatusFacts) -> Phase {
     let phase = facts.volume.status.as_ref().and_then(|status| status.phase.as_deref());
     phase.unwrap_or_default().parse().unwrap_or(Phase::Unknown)
@@ -122,10 +122,10 @@ fn of_pending(facts: &StatusFacts, claim: &PersistentVolumeClaim, old: Phase) ->
     }
 }
 
-/// The phase that the worker's phase stands for. `old`, where there is no worker to speak of.
+/// The phase that follows from the worker's phase. `old` if there is no worker.
 fn of_operation(facts: &StatusFacts, claim: &PersistentVolumeClaim, old: Phase) -> Step {
     let pod_phase = meta::worker_phase(&claim.metadata);
-    // The claim that the worker has: nothing begins before that has its volume.
+    // The PVC that the worker mounts: nothing starts before it is bound.
     let (worked_on, worked_on_is_bound) = match facts.population {
         PopulationMode::Legacy => (Some(claim), meta::claim_phase(claim) == ClaimPhase::Bound),
         PopulationMode::Populator => (
@@ -169,8 +169,8 @@ fn of_operation(facts: &StatusFacts, claim: &PersistentVolumeClaim, old: Phase) 
     }
 }
 
-/// Whoever waits for `Succeeded` uses the claim at once, so it has to have its volume by then, and the conditions have to
-/// say so: what kept it from its volume before is taken off it a moment after it is bound.
+/// Clients that wait for `Succeeded` use the PVC at once, so the PVC has to be bound first, and the condition `Bound`
+/// has to be true: the annotations that report why the PVC was not bound are removed shortly after it is bound.
 fn settled(facts: &StatusFacts, claim: &PersistentVolumeClaim, old: Phase, step: Step) -> Step {
     let is_bound = meta::claim_phase(claim) == ClaimPhase::Bound
         && meta::annotation(&claim.metadata, state::BOUND) != Some("false");
@@ -186,7 +186,7 @@ fn settled(facts: &StatusFacts, claim: &PersistentVolumeClaim, old: Phase, step:
     }
 }
 
-/// The worker has ended one stage, and more are to come.
+/// The worker has ended one stage, and checkpoints follow.
 fn is_paused(claim: &PersistentVolumeClaim) -> bool {
     meta::has_annotation(&claim.metadata, state::CHECKPOINT_CURRENT)
         && !meta::is_true(&claim.metadata, state::CHECKPOINT_DONE)
@@ -257,10 +257,10 @@ fn upload_step(name: &str, pod_phase: PodPhase, is_ready: bool) -> Step {
     Step { phase, event }
 }
 
-/// Name of what filled a claim.
+/// The name of the PVC's data source.
 fn source_of(claim: &PersistentVolumeClaim) -> &str {
     let spec = claim.spec.as_ref();
     let reference = spec.and_then(|spec| spec.data_source_ref.as_ref()).map(|source| &source.name);
     let local = spec.and_then(|spec| spec.data_source.as_ref()).map(|source| &source.name);
-    reference.or(local).map_or("nobody knows what", String::as_str)
+    reference.or(local).map_or("an unknown source", String::as_str)
 }

@@ -143,7 +143,7 @@ fn plan_report(
         }
     }
     if has_new_status {
-        let target = ObjectRef::of(volume);
+        let target = ObjectRef::for_object(volume);
         plan.status = Some(StatusPatch { target, status: json!(desired.status) });
         plan.record(component(facts), volume, desired.events);
     }

@@ -68,7 +68,7 @@ pub(super) fn plan_pvc(facts: &DataVolumeFacts, population: PopulationMode) -> P
         }
         return plan_creation(facts, population);
     };
-    match ownership::of(&facts.volume, claim, &facts.config) {
+    match ownership::decide_ownership(&facts.volume, claim, &facts.config) {
         Ownership::Ours => {}
         Ownership::Adopt => write_now([adoption(facts, claim)])?,
         // A watch reports when the PVC changes.

@@ -138,7 +138,7 @@ fn next_step(
 }
 
 fn audience(facts: &DataVolumeFacts, target: &PersistentVolumeClaim) -> Vec<Audience> {
-    let about = ObjectRef::of(facts.volume.as_ref());
+    let about = ObjectRef::for_object(facts.volume.as_ref());
     let mut audience = bound::audience(COMPONENT, target, None);
     audience.insert(0, Audience { component: COMPONENT, about, prefix: String::new() });
     audience

@@ -31,7 +31,7 @@ enum StaticVolume {
     Ignore,
     /// The PVC is not bound yet.
     Wait,
-    /// It is bound to a reserved volume: these annotations say that it is populated.
+    /// It is bound to a reserved volume: these annotations mark it as populated.
     Populated(Changes),
     /// It is bound to another volume, and has to be deleted.
     Unexpected { volume: String },
@@ -116,7 +116,7 @@ fn claim_for<'a>(
     claim
 }
 
-/// What follows for the PVC of a DataVolume that asks for a static volume.
+/// What follows for the PVC of a DataVolume that requests a static volume.
 fn static_volume(
     data_volume: &DataVolume,
     claim: &PersistentVolumeClaim,

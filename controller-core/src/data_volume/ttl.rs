@@ -1,8 +1,8 @@
-//! DataVolumes that are done. They stay, unless an administrator has given them a time (`dataVolumeTTLSeconds`): then the
-//! DataVolume goes, and its claim stays with everything in it.
+//! Completed DataVolumes. They are kept, unless an administrator has set a TTL (`dataVolumeTTLSeconds`): then the
+//! DataVolume is deleted, and its PVC is kept with its content.
 //!
-//! Only DataVolumes that began while there was such a time are marked for it, so that setting one clears up nothing that
-//! people have become used to; and none goes that somebody else made and looks for.
+//! Only DataVolumes that started while a TTL was set are marked for deletion, so setting one deletes no older
+//! DataVolume. DataVolumes that another object owns or uses are never deleted.
 
 use api::ClaimPhase;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) enum TtlDecision {
     Expired,
 }
 
-/// Whether a DataVolume is marked as one that goes: it begins now, and says nothing of that itself.
+/// Whether a DataVolume is to be marked for deletion after completion: it is new, and has no such annotation yet.
 pub(super) fn is_to_be_marked(volume: &DataVolume, ttl_seconds: Option<i32>) -> bool {
     let metadata = &volume.metadata;
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -73,18 +73,18 @@ pub(super) fn expire(facts: &DataVolumeFacts) -> Plan {
     let released = without_owner(claim, meta::uid(&volume.metadata));
     let mut plan = Plan::writes(released.into_iter().chain(Write::delete(volume.as_ref())));
     let name = meta::name(&volume.metadata);
-    let message = format!("The DataVolume {name} has had its time; its claim stays");
+    let message = format!("The TTL of DataVolume {name} has expired; its PVC is kept");
     let event = Event::normal(events::DATA_VOLUME_COLLECTED, message);
     plan.record(pvc::component(facts), claim.as_ref(), [event]);
     plan
 }
 
-/// How long a DataVolume stays when it is done; `None`: for ever.
+/// How long a completed DataVolume is kept; `None`: for ever.
 fn lifetime(ttl_seconds: Option<i32>) -> Option<Duration> {
     u64::try_from(ttl_seconds?).ok().map(Duration::from_secs)
 }
 
-/// Whether somebody has made it and would make it again, or is at work on it.
+/// Whether it has an owner that would create it again, or is being transferred.
 fn is_needed(volume: &DataVolume) -> bool {
     let metadata = &volume.metadata;
     metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty())
@@ -92,7 +92,7 @@ fn is_needed(volume: &DataVolume) -> bool {
         || meta::has_annotation(metadata, state::OBJECT_TRANSFER_NAME)
 }
 
-/// Whether a claim is whole, and the DataVolume's own. One that has been let go of already is nobody's.
+/// Whether the PVC is complete, and has the DataVolume as its controller or, as it is released already, none.
 fn can_do_without(claim: &PersistentVolumeClaim, volume: &DataVolume) -> bool {
     let owner = meta::controller(&claim.metadata);
     claim.metadata.deletion_timestamp.is_none()
@@ -100,7 +100,7 @@ fn can_do_without(claim: &PersistentVolumeClaim, volume: &DataVolume) -> bool {
         && owner.is_none_or(|owner| owner.uid == meta::uid(&volume.metadata))
 }
 
-/// Since when it may be used.
+/// Since when it is ready.
 fn complete_since(volume: &DataVolume) -> Option<Timestamp> {
     let status = volume.status.as_ref()?;
     let is_done = status.phase.as_deref() == Some(Phase::Succeeded.as_str());
@@ -176,19 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_done_and_nobody_needs_goes() {
+    fn only_completed_data_volumes_without_owner_expire() {
         type Change = fn(&mut Value, &mut Option<Value>);
         let owned = |kind: &str, controls: bool| json!([{ "apiVersion": "v1", "kind": kind, "name": "x", "uid": "x", "controller": controls }]);
         let table: [(&str, Change, TtlDecision); 14] = [
             ("as it is", |_, _| (), TtlDecision::Expired),
             (
-                "said no",
+                "annotated with false",
                 |v, _| {
                     v["metadata"]["annotations"][request::DELETE_AFTER_COMPLETION] = "false".into()
                 },
                 TtlDecision::Keep,
             ),
-            ("said nothing", |v, _| v["metadata"]["annotations"] = json!({}), TtlDecision::Keep),
+            ("not annotated", |v, _| v["metadata"]["annotations"] = json!({}), TtlDecision::Keep),
             (
                 "not done",
                 |v, _| v["status"]["phase"] = "ImportInProgress".into(),
@@ -200,18 +200,14 @@ mod tests {
                 |v, _| v["status"]["conditions"][0]["status"] = "False".into(),
                 TtlDecision::Keep,
             ),
-            (
-                "nobody knows since when",
-                |v, _| v["status"]["conditions"] = json!([]),
-                TtlDecision::Keep,
-            ),
+            ("without conditions", |v, _| v["status"]["conditions"] = json!([]), TtlDecision::Keep),
             (
                 "of a cron",
                 |v, _| v["metadata"]["labels"] = json!({ labels::DATA_IMPORT_CRON: "c" }),
                 TtlDecision::Keep,
             ),
             (
-                "being moved",
+                "being transferred",
                 |v, _| v["metadata"]["annotations"][state::OBJECT_TRANSFER_NAME] = "t".into(),
                 TtlDecision::Keep,
             ),
@@ -222,7 +218,7 @@ mod tests {
                 TtlDecision::Keep,
             ),
             (
-                "claim on its way out",
+                "claim terminating",
                 |_, c| {
                     c.as_mut().unwrap()["metadata"]["deletionTimestamp"] =
                         "2026-01-01T00:00:00Z".into()
@@ -230,7 +226,7 @@ mod tests {
                 TtlDecision::Keep,
             ),
             (
-                "claim let go of",
+                "claim released",
                 |_, c| c.as_mut().unwrap()["metadata"]["ownerReferences"] = json!([]),
                 TtlDecision::Expired,
             ),
@@ -253,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_begins_while_there_is_a_time_is_marked() {
+    fn only_data_volumes_that_start_with_a_ttl_are_marked() {
         type Change = fn(&mut Value);
         let table: [(&str, Option<i32>, Change, bool); 9] = [
             ("new", Some(0), |_| (), true),
@@ -262,7 +258,7 @@ mod tests {
             ("begun before", Some(0), |v| v["status"] = json!({ "phase": "Pending" }), false),
             ("done before", Some(0), |v| v["status"] = finished()["status"].clone(), false),
             (
-                "says no",
+                "annotated with false",
                 Some(0),
                 |v| {
                     v["metadata"]["annotations"] =
@@ -283,7 +279,7 @@ mod tests {
                 false,
             ),
             (
-                "of a machine",
+                "of a virtual machine",
                 Some(0),
                 |v| v["metadata"]["ownerReferences"] = json!([{ "apiVersion": "v1", "kind": "VirtualMachine", "name": "x", "uid": "x" }]),
                 false,

@@ -1,5 +1,5 @@
-//! Forklift's populators: a claim is filled with a disk of oVirt or an image of OpenStack, by a program that copies it as
-//! it is to the claim beside it. How the two claims belong together, [`crate::populator`] knows.
+//! Forklift's populators: a PVC is filled with a disk of oVirt or an image of OpenStack, by a program that copies it
+//! unchanged to the prime PVC. [`crate::populator`] creates the prime PVC and rebinds its volume.
 
 mod pod;
 
@@ -19,11 +19,11 @@ use crate::plan::Write;
 
 pub use pod::{Facts, pod, pod_name};
 
-/// What a claim and a pod say that are made for either kind.
+/// Marks the prime PVCs and the pods of either kind.
 pub const POPULATOR: &str = "forklift";
 
-/// What the programs say last, in a line of their logs, before the reason.
-const LAST_WORDS: &str = "cannot populate the volume: ";
+/// Before the reason of a failure, in the last line of the log of a populator.
+const ERROR_PREFIX: &str = "cannot populate the volume: ";
 
 /// Which of the two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind that a claim refers to. `None`: neither.
-    pub fn of(claim: &PersistentVolumeClaim) -> Option<Self> {
+    /// The kind that a PVC refers to. `None`: neither.
+    pub fn from_claim(claim: &PersistentVolumeClaim) -> Option<Self> {
         let reference = claim.spec.as_ref()?.data_source_ref.as_ref()?;
         match (reference.api_group.as_deref()?, reference.kind.as_str()) {
             (names::FORKLIFT_GROUP, "OvirtVolumePopulator") => Some(Self::Ovirt),
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// The program that fills a claim.
+    /// The program that fills a PVC.
     pub const fn program(self) -> &'static str {
         match self {
             Self::Ovirt => "ovirt-populator",
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// What that program calls its progress.
+    /// Name of the metric with the progress of that program.
     pub const fn metric(self) -> &'static str {
         match self {
             Self::Ovirt => "kubevirt_cdi_ovirt_progress_total",
@@ -62,10 +62,9 @@ impl Kind {
     }
 }
 
-/// What is to be copied from where, whichever kind says it.
+/// What is to be copied from where, of either kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// Who says it.
+pub struct PopulatorSpec {
     pub kind: Kind,
     /// Of the engine, or of the identity service.
     pub address: String,
@@ -73,11 +72,11 @@ pub struct Order {
     pub secret: String,
     /// Of the disk, or of the image.
     pub identifier: String,
-    /// The network of the pod, where it is not that of all pods.
+    /// The network of the pod, if it is not the default.
     pub network: Option<String>,
 }
 
-impl From<&OvirtVolumePopulatorSpec> for Order {
+impl From<&OvirtVolumePopulatorSpec> for PopulatorSpec {
     fn from(spec: &OvirtVolumePopulatorSpec) -> Self {
         let OvirtVolumePopulatorSpec { engine_url, secret_ref, disk_id, transfer_network } =
             spec.clone();
@@ -91,7 +90,7 @@ impl From<&OvirtVolumePopulatorSpec> for Order {
     }
 }
 
-impl From<&OpenstackVolumePopulatorSpec> for Order {
+impl From<&OpenstackVolumePopulatorSpec> for PopulatorSpec {
     fn from(spec: &OpenstackVolumePopulatorSpec) -> Self {
         let OpenstackVolumePopulatorSpec { identity_url, secret_ref, image_id, transfer_network } =
             spec.clone();
@@ -105,7 +104,7 @@ impl From<&OpenstackVolumePopulatorSpec> for Order {
     }
 }
 
-/// UID of the claim that this one is filled for, by one of these programs. `None`: it is none of those.
+/// UID of the target of a prime PVC that one of these programs fills. `None`: it is none of those.
 pub fn target_uid(prime: &ObjectMeta) -> Option<&str> {
     let owner = meta::controller(prime)?;
     let is_prime = owner.kind == "PersistentVolumeClaim"
@@ -114,14 +113,14 @@ pub fn target_uid(prime: &ObjectMeta) -> Option<&str> {
     is_prime.then_some(owner.uid.as_str())
 }
 
-/// Whether a claim that has no pod is to get one.
+/// Whether a prime PVC without a pod is to get one.
 pub fn needs_pod(prime: &PersistentVolumeClaim) -> bool {
     let metadata = &prime.metadata;
     metadata.deletion_timestamp.is_none() && meta::worker_phase(metadata) != PodPhase::Succeeded
 }
 
-/// Whether a pod was made for this very claim, whoever made it. One of an earlier claim is about to be collected, and one
-/// of nobody's is none of ours.
+/// Whether a pod was created for this very PVC. One of an earlier PVC will be garbage-collected, and one without an
+/// owner belongs to another client.
 pub fn is_of(pod: &Pod, prime: &PersistentVolumeClaim) -> bool {
     meta::controller(&pod.metadata).is_some_and(|owner| owner.uid == meta::uid(&prime.metadata))
 }
@@ -129,56 +128,57 @@ pub fn is_of(pod: &Pod, prime: &PersistentVolumeClaim) -> bool {
 /// What to do, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Of the claim that is filled; its target says the same.
+    /// Of the prime PVC; its target gets the same.
     pub annotations: Changes,
-    /// On the target: nobody looks at the other claim.
+    /// On the target: users do not look at the prime PVC.
     pub events: Vec<Event>,
-    /// What becomes of the pod.
     pub pod: PodAction,
 }
 
-/// What follows for the claim that is filled from its pod. The pod tells by its phase whether it is done: its program leaves
-/// no message, and the reason why it failed is in its log, of which the kubelet keeps the end.
+/// What follows for a prime PVC from its pod. The phase of the pod shows whether it is complete: its program writes no
+/// termination message. The reason of a failure is in its log, of which the kubelet keeps the end.
 pub fn plan(prime: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     let present = &prime.metadata;
     let mut plan =
         Plan { annotations: Changes::default(), events: Vec::new(), pod: PodAction::Keep };
     if present.deletion_timestamp.is_some() {
-        // The claim stays until nobody has it mounted, and nobody collects the pod before the claim is gone.
+        // The PVC stays until no pod has it mounted, and the pod is not garbage-collected before the PVC is gone.
         plan.pod = PodAction::Delete;
         return plan;
     }
     let report = import::report(pod);
-    let said = &mut plan.annotations;
+    let changes = &mut plan.annotations;
     let restarts = import::restarts(present).max(report.restarts).to_string();
     let is_started_again = meta::annotation(present, state::POD_RESTARTS)
         .is_some_and(|noted| noted != restarts.as_str());
-    said.set(present, state::POD_RESTARTS, restarts);
-    said.set(present, state::POD_SCHEDULABLE, report.unschedulable.is_none().to_string());
+    changes.set(present, state::POD_RESTARTS, restarts);
+    changes.set(present, state::POD_SCHEDULABLE, report.unschedulable.is_none().to_string());
     if let Some(because) = &report.unschedulable {
-        import::say(said, present, false, reason::UNSCHEDULABLE, because);
+        import::set_running(changes, present, false, reason::UNSCHEDULABLE, because);
     }
     match &report.exit {
-        Some(Exit::Message(_)) => import::say(said, present, false, reason::COMPLETED, ""),
+        Some(Exit::Message(_)) => {
+            import::set_running(changes, present, false, reason::COMPLETED, "")
+        }
         Some(Exit::Text { reason, text, code }) => {
-            let text = last_words(text);
+            let text = failure_reason(text);
             let noted = |key| meta::annotation(present, key);
-            // A failure is told once, however often it is looked at.
+            // A failure is reported once, however often the pod is reconciled.
             let is_known = !is_started_again
                 && noted(state::RUNNING_REASON) == Some(reason.as_str())
                 && noted(state::RUNNING_MESSAGE) == Some(text);
             if *code != 0 && !is_known {
                 plan.events.push(failure(present, text));
             }
-            import::say(said, present, false, reason, text);
+            import::set_running(changes, present, false, reason, text);
         }
         None => {
             if let Some((is_running, reason, message)) = &report.running {
-                import::say(said, present, *is_running, reason, message);
+                import::set_running(changes, present, *is_running, reason, message);
             }
         }
     }
-    said.set(present, state::POD_PHASE, report.phase.as_str());
+    changes.set(present, state::POD_PHASE, report.phase.as_str());
     if report.phase == PodPhase::Succeeded && !meta::is_true(present, request::RETAIN_PODS) {
         plan.pod = PodAction::Delete;
     }
@@ -207,10 +207,10 @@ fn failure(prime: &ObjectMeta, text: &str) -> Event {
     Event::warning(events::POPULATOR_IMPORT_FAILED, message)
 }
 
-/// The reason at the end of a log, without the time, which would make each failure another one.
-fn last_words(log: &str) -> &str {
+/// The reason at the end of a log, without the time, so that the event of the same failure is the same.
+fn failure_reason(log: &str) -> &str {
     let line = log.trim_end().lines().next_back().unwrap_or_default();
-    line.split_once(LAST_WORDS).map_or(line, |(_, because)| because).trim()
+    line.split_once(ERROR_PREFIX).map_or(line, |(_, because)| because).trim()
 }
 
 #[cfg(test)]

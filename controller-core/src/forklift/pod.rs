@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Kind, Order, POPULATOR};
+use super::{Kind, POPULATOR, PopulatorSpec};
 use crate::meta::{self, Installation, Pairs};
 use crate::worker::{self, Image};
 
@@ -21,29 +21,28 @@ const FOLDER: &str = "/mnt/";
 const DISK: &str = "/mnt/disk.img";
 const DEVICE: &str = "/dev/block";
 
-/// What such a pod depends on.
+/// What the pod depends on.
 pub struct Facts<'a> {
-    /// The claim that it fills.
+    /// The prime PVC that it fills.
     pub prime: &'a PersistentVolumeClaim,
-    /// The claim that people see.
+    /// The PVC that users see.
     pub target: &'a PersistentVolumeClaim,
-    /// What it copies.
-    pub order: &'a Order,
-    /// The settings in force.
+    pub spec: &'a PopulatorSpec,
+    /// The effective settings.
     pub config: Option<&'a CdiConfig>,
     /// Where workers may run.
     pub placement: Option<&'a NodePlacement>,
-    /// The importer's image, in which both programs are, and how it is pulled.
+    /// The importer's image, which contains both programs, and how it is pulled.
     pub image: &'a Image,
     /// The image with the program for oVirt, which may be another.
     pub ovirt_image: &'a str,
     /// For the labels.
     pub installation: &'a Installation,
-    /// By which the program is known again when it is asked for its progress.
+    /// Shared key by which the controller authenticates to the metrics endpoint.
     pub metrics_key: &'a str,
 }
 
-/// Name of the pod for the claim with this UID.
+/// Name of the pod for the target with this UID.
 pub fn pod_name(target_uid: &str) -> String {
     format!("populate-{target_uid}")
 }
@@ -51,7 +50,7 @@ pub fn pod_name(target_uid: &str) -> String {
 /// The pod.
 pub fn pod(facts: &Facts) -> Pod {
     let prime = &facts.prime.metadata;
-    let said = |key| meta::annotation(prime, key).filter(|text| !text.is_empty());
+    let annotation = |key| meta::annotation(prime, key).filter(|text| !text.is_empty());
     Pod {
         metadata: ObjectMeta {
             name: Some(pod_name(meta::uid(&facts.target.metadata))),
@@ -65,8 +64,8 @@ pub fn pod(facts: &Facts) -> Pod {
             containers: vec![container(facts)],
             volumes: Some(vec![worker::of_claim(VOLUME, meta::name(prime))]),
             affinity: worker::affinity(facts.prime, facts.placement),
-            priority_class_name: said(request::PRIORITY_CLASS).map(str::to_owned),
-            service_account_name: said(request::SERVICE_ACCOUNT).map(str::to_owned),
+            priority_class_name: annotation(request::PRIORITY_CLASS).map(str::to_owned),
+            service_account_name: annotation(request::SERVICE_ACCOUNT).map(str::to_owned),
             ..worker::pod_spec(facts.config, facts.placement)
         }),
         status: None,
@@ -74,7 +73,7 @@ pub fn pod(facts: &Facts) -> Pod {
 }
 
 fn container(facts: &Facts) -> Container {
-    let image = match facts.order.kind {
+    let image = match facts.spec.kind {
         Kind::Ovirt => facts.ovirt_image,
         Kind::Openstack => &facts.image.importer,
     };
@@ -82,7 +81,7 @@ fn container(facts: &Facts) -> Container {
     let device = VolumeDevice { name: VOLUME.into(), device_path: DEVICE.into() };
     let mount =
         VolumeMount { name: VOLUME.into(), mount_path: FOLDER.into(), ..VolumeMount::default() };
-    let secret = SecretEnvSource { name: facts.order.secret.clone(), optional: None };
+    let secret = SecretEnvSource { name: facts.spec.secret.clone(), optional: None };
     let plain = |name: &str, value: &str| EnvVar {
         name: name.into(),
         value: Some(value.into()),
@@ -92,13 +91,13 @@ fn container(facts: &Facts) -> Container {
         name: CONTAINER.into(),
         image: Some(image.into()),
         image_pull_policy: facts.image.pull_policy.clone(),
-        command: Some(vec![facts.order.kind.program().into()]),
+        command: Some(vec![facts.spec.kind.program().into()]),
         args: Some(arguments(facts)),
         env_from: Some(vec![EnvFromSource {
             secret_ref: Some(secret),
             ..EnvFromSource::default()
         }]),
-        // These count more than keys of the Secret. The pod is asked for its progress by them.
+        // These take precedence over keys of the Secret. The controller requests the progress with them.
         env: Some(
             [
                 plain(variable::OWNER_UID, meta::uid(&facts.target.metadata)),
@@ -113,16 +112,16 @@ fn container(facts: &Facts) -> Container {
         volume_devices: is_block.then(|| vec![device]),
         volume_mounts: (!is_block).then(|| vec![mount]),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
-        // The reference's program for oVirt writes to /tmp; ours writes nothing but the volume.
+        // Upstream's program for oVirt writes to /tmp; ours writes only to the volume.
         security_context: Some(worker::confined(image == facts.image.importer)),
         ..Container::default()
     }
 }
 
 fn arguments(facts: &Facts) -> Vec<String> {
-    let Order { kind, address, secret, identifier, network: _ } = facts.order;
+    let PopulatorSpec { kind, address, secret, identifier, network: _ } = facts.spec;
     let path = if meta::is_block(facts.prime) { DEVICE } else { DISK };
-    // The API server takes no claim that asks for nothing, and the program refuses a 0.
+    // The API server rejects PVCs without a size, and the program refuses a 0.
     let size = meta::requested(facts.target).and_then(meta::bytes).map_or(0, ByteCount::get);
     let own = match kind {
         Kind::Ovirt => [("secret-name", secret), ("disk-id", identifier), ("engine-url", address)],
@@ -138,13 +137,13 @@ fn arguments(facts: &Facts) -> Vec<String> {
     all
 }
 
-/// Labels for whoever looks for workers, and those of the user's claim.
+/// Labels by which clients find workers, and those of the user's PVC.
 fn pod_labels(facts: &Facts) -> Pairs {
     let mut pairs = facts.target.metadata.labels.clone().unwrap_or_default();
     pairs.extend(facts.installation.labels());
     pairs.insert(labels::COMPONENT.into(), component::FORKLIFT_POPULATOR.into());
     pairs.insert(labels::PROMETHEUS.into(), "true".into());
-    // The claim's own marks mean nothing on a pod.
+    // These labels of the PVC mean nothing on a pod.
     pairs.remove(labels::FILLING_UP_ALERT);
     pairs.remove(labels::EXCLUDE_FROM_BACKUP);
     pairs
@@ -153,7 +152,7 @@ fn pod_labels(facts: &Facts) -> Pairs {
 fn annotations(facts: &Facts) -> Pairs {
     let mut pairs = worker::passed_on(&facts.prime.metadata);
     pairs.insert(state::POPULATOR_KIND.into(), POPULATOR.into());
-    if let Some(network) = facts.order.network.as_ref().filter(|name| !name.is_empty()) {
+    if let Some(network) = facts.spec.network.as_ref().filter(|name| !name.is_empty()) {
         pairs.insert(request::MULTUS_DEFAULT_NETWORK.into(), network.clone());
     }
     pairs

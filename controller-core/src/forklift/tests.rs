@@ -44,7 +44,7 @@ fn populated(target: &PersistentVolumeClaim) -> Result<populator::PopulatorPlan,
     })
 }
 
-/// The claim beside a target, as the populator makes it, with more annotations.
+/// The prime PVC of a target, as the populator creates it, with more annotations.
 fn prime(target: &PersistentVolumeClaim, annotations: Value) -> PersistentVolumeClaim {
     let Ok(populator::PopulatorPlan::Create { mut prime, .. }) = populated(target) else {
         panic!()
@@ -57,8 +57,8 @@ fn prime(target: &PersistentVolumeClaim, annotations: Value) -> PersistentVolume
     *prime
 }
 
-fn ovirt() -> Order {
-    Order::from(&OvirtVolumePopulatorSpec {
+fn ovirt() -> PopulatorSpec {
+    PopulatorSpec::from(&OvirtVolumePopulatorSpec {
         engine_url: "https://engine/api".into(),
         secret_ref: "keys".into(),
         disk_id: "d-1".into(),
@@ -66,8 +66,8 @@ fn ovirt() -> Order {
     })
 }
 
-fn openstack() -> Order {
-    Order::from(&OpenstackVolumePopulatorSpec {
+fn openstack() -> PopulatorSpec {
+    PopulatorSpec::from(&OpenstackVolumePopulatorSpec {
         identity_url: "https://keystone/v3".into(),
         secret_ref: "keys".into(),
         image_id: "i-1".into(),
@@ -75,9 +75,15 @@ fn openstack() -> Order {
     })
 }
 
-/// The pod for an order, with what the cluster says.
-fn pod_of(order: &Order, mode: &str, said: Value, status: Value, placement: Value) -> Pod {
-    let kind = match order.kind {
+/// The pod for a spec. `annotations` are those of the prime PVC, `status` that of the CDIConfig.
+fn pod_of(
+    spec: &PopulatorSpec,
+    mode: &str,
+    annotations: Value,
+    status: Value,
+    placement: Value,
+) -> Pod {
+    let kind = match spec.kind {
         Kind::Ovirt => "OvirtVolumePopulator",
         Kind::Openstack => "OpenstackVolumePopulator",
     };
@@ -89,9 +95,9 @@ fn pod_of(order: &Order, mode: &str, said: Value, status: Value, placement: Valu
     let placement: NodePlacement = serde_json::from_value(placement).unwrap();
     let image = Image { importer: "importer:1".into(), ..Image::default() };
     pod(&Facts {
-        prime: &prime(&target, said),
+        prime: &prime(&target, annotations),
         target: &target,
-        order,
+        spec,
         config: Some(&config),
         placement: Some(&placement),
         image: &image,
@@ -101,8 +107,8 @@ fn pod_of(order: &Order, mode: &str, said: Value, status: Value, placement: Valu
     })
 }
 
-fn plain(order: &Order, mode: &str) -> Pod {
-    pod_of(order, mode, json!({}), json!({}), json!({}))
+fn plain(spec: &PopulatorSpec, mode: &str) -> Pod {
+    pod_of(spec, mode, json!({}), json!({}), json!({}))
 }
 
 fn worker(pod: &Pod) -> &Container {
@@ -110,16 +116,16 @@ fn worker(pod: &Pod) -> &Container {
 }
 
 #[test]
-fn either_program_gets_the_flags_that_it_knows() {
+fn each_program_gets_its_own_flags() {
     let of_disk = "--secret-name=keys --disk-id=d-1 --engine-url=https://engine/api";
     let of_image = "--endpoint=https://keystone/v3 --secret-name=keys --image-id=i-1";
-    for (order, mode, image, program, path, own) in [
+    for (spec, mode, image, program, path, own) in [
         (ovirt(), "Filesystem", "ovirt:1", "ovirt-populator", "/mnt/disk.img", of_disk),
         (ovirt(), "Block", "ovirt:1", "ovirt-populator", "/dev/block", of_disk),
         (openstack(), "Filesystem", "importer:1", "openstack-populator", "/mnt/disk.img", of_image),
         (openstack(), "Block", "importer:1", "openstack-populator", "/dev/block", of_image),
     ] {
-        let pod = plain(&order, mode);
+        let pod = plain(&spec, mode);
         let container = worker(&pod);
         assert_eq!(container.image.as_deref(), Some(image));
         assert_eq!(container.command, Some(vec![program.to_owned()]));
@@ -135,7 +141,7 @@ fn either_program_gets_the_flags_that_it_knows() {
 }
 
 #[test]
-fn a_pod_may_do_nothing_but_fill_its_claim() {
+fn populator_pod_has_no_privileges() {
     let pod = plain(&openstack(), "Filesystem");
     let metadata = &pod.metadata;
     assert_eq!(metadata.name.as_deref(), Some("populate-t-uid"));
@@ -177,19 +183,19 @@ fn a_pod_may_do_nothing_but_fill_its_claim() {
     ] {
         assert_eq!(found(pointer), expected, "{pointer}");
     }
-    // By these it is asked how far it is.
+    // The controller requests the progress with these.
     let env = json!([
         { "name": "OWNER_UID", "value": "t-uid" }, { "name": "METRICS_KEY", "value": "key" },
     ]);
     assert_eq!(found("/containers/0/env"), env);
-    // An image of somebody else's may have to write elsewhere.
+    // Another program may have to write elsewhere.
     let of_other = plain(&ovirt(), "Filesystem");
     let context = worker(&of_other).security_context.as_ref().unwrap();
     assert_eq!(context.read_only_root_filesystem, None);
 }
 
 #[test]
-fn a_pod_runs_where_and_as_workers_do() {
+fn populator_pod_has_the_placement_and_settings_of_workers() {
     let pod = pod_of(
         &ovirt(),
         "Block",
@@ -204,7 +210,7 @@ fn a_pod_runs_where_and_as_workers_do() {
         json!({ "nodeSelector": { "zone": "a" }, "tolerations": [{ "key": "busy" }] }),
     );
     let network = meta::annotation(&pod.metadata, request::MULTUS_DEFAULT_NETWORK);
-    assert_eq!(network, Some("own"), "as the claim says, where the source says nothing");
+    assert_eq!(network, Some("own"), "the annotation of the PVC, if the source has no network");
     let spec = serde_json::to_value(pod.spec.unwrap()).unwrap();
     let terms = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
     let node = format!("{terms}/nodeSelectorTerms/0/matchFields/0/values/0");
@@ -222,7 +228,7 @@ fn a_pod_runs_where_and_as_workers_do() {
 }
 
 #[test]
-fn a_claim_refers_to_one_of_the_two_kinds_in_its_own_namespace() {
+fn pvc_refers_to_one_of_the_two_kinds_in_its_own_namespace() {
     let other_group =
         json!({ "apiGroup": "cdi.kubevirt.io", "kind": "OvirtVolumePopulator", "name": "source" });
     let in_namespace = |name: &str| {
@@ -235,13 +241,13 @@ fn a_claim_refers_to_one_of_the_two_kinds_in_its_own_namespace() {
         (reference("OpenstackVolumePopulator"), Some(Kind::Openstack), true),
         (in_namespace("vms"), Some(Kind::Openstack), true),
         (in_namespace("other"), Some(Kind::Openstack), false),
-        (reference("VolumeImportSource"), None, true), // which nobody asks the populator about
+        (reference("VolumeImportSource"), None, true), // of another populator
         (other_group, None, true),
         (json!({ "kind": "OvirtVolumePopulator", "name": "source" }), None, false),
         (Value::Null, None, false),
     ] {
         let target = target(reference.clone(), "Block");
-        assert_eq!(Kind::of(&target), kind, "{reference}");
+        assert_eq!(Kind::from_claim(&target), kind, "{reference}");
         let plan = populated(&target).unwrap();
         assert_eq!(
             matches!(plan, populator::PopulatorPlan::Create { .. }),
@@ -252,7 +258,7 @@ fn a_claim_refers_to_one_of_the_two_kinds_in_its_own_namespace() {
 }
 
 #[test]
-fn a_claim_that_is_filled_is_known_by_its_owner_and_what_it_is_filled_by() {
+fn prime_pvc_is_recognized_by_owner_and_populator() {
     let target = target(reference("OvirtVolumePopulator"), "Block");
     let ours = prime(&target, json!({}));
     assert_eq!(target_uid(&ours.metadata), Some("t-uid"));
@@ -284,13 +290,13 @@ fn ended(code: i32, reason: &str, log: &str) -> Value {
 }
 
 #[test]
-fn each_state_of_the_pod_is_told_in_the_words_of_its_program() {
+fn each_state_of_the_pod_is_reported_with_the_message_of_its_program() {
     let log = "2026-11-22T10:00:00Z  INFO importer::populator: copying d-1\n\
                2026-11-22T10:00:01Z ERROR importer::populator: cannot populate the volume: d-1 answered 404\n";
     let foreign = "F1122 10:00:01.0 1 main.go:1] no such disk\n";
     let absent = json!({ "waiting": { "reason": "CreateContainerConfigError", "message": "secret \"keys\" not found" } });
     let target = target(reference("OvirtVolumePopulator"), "Block");
-    // Phase and state of the pod, then: running, reason, message, the last of an event, what becomes of the pod.
+    // Phase and state of the pod, then: running, reason, message, message of the event, action on the pod.
     let table = [
         ("Running", json!({ "running": {} }), "true", "Pod is running", "", None, PodAction::Keep),
         (
@@ -331,33 +337,33 @@ fn each_state_of_the_pod_is_told_in_the_words_of_its_program() {
             PodAction::Delete,
         ),
     ];
-    for (phase, state, running, reason, message, told, fate) in table {
+    for (phase, state, running, reason, message, event, action) in table {
         let case = format!("{phase} {state}");
         let mut prime = prime(&target, json!({}));
         let first = plan(&prime, &running_pod(phase, 0, state.clone()));
-        let said = |key: &str| first.annotations.0.get(key).and_then(|value| value.as_deref());
-        assert_eq!(said(state::POD_PHASE), Some(phase), "{case}");
-        assert_eq!(said(state::RUNNING), Some(running), "{case}");
-        assert_eq!(said(state::RUNNING_REASON), Some(reason), "{case}");
-        assert_eq!(said(state::RUNNING_MESSAGE), Some(message), "{case}");
+        let value = |key: &str| first.annotations.0.get(key).and_then(|value| value.as_deref());
+        assert_eq!(value(state::POD_PHASE), Some(phase), "{case}");
+        assert_eq!(value(state::RUNNING), Some(running), "{case}");
+        assert_eq!(value(state::RUNNING_REASON), Some(reason), "{case}");
+        assert_eq!(value(state::RUNNING_MESSAGE), Some(message), "{case}");
         let events: Vec<_> = first.events.iter().map(|event| event.message.as_str()).collect();
-        assert_eq!(events, Vec::from_iter(told), "{case}");
+        assert_eq!(events, Vec::from_iter(event), "{case}");
         assert!(first.events.iter().all(|event| event.reason == "importFailed"), "{case}");
-        assert_eq!(first.pod, fate, "{case}");
+        assert_eq!(first.pod, action, "{case}");
         assert!(needs_pod(&prime), "{case}");
 
-        // A second look changes nothing; a further failure is told again.
+        // A second plan changes nothing; a further failure is reported again.
         prime.metadata.annotations = Some(first.annotations.applied_to(&prime.metadata));
         let second = plan(&prime, &running_pod(phase, 0, state.clone()));
         assert!(second.annotations.is_empty() && second.events.is_empty(), "{case}: {second:?}");
         let third = plan(&prime, &running_pod(phase, 1, state));
-        assert_eq!(third.events.len(), told.iter().len(), "{case}");
+        assert_eq!(third.events.len(), event.iter().len(), "{case}");
         assert_eq!(needs_pod(&prime), phase != "Succeeded", "{case}");
     }
 }
 
 #[test]
-fn no_node_and_no_memory_are_told_of_and_the_kubelet_tries_again() {
+fn unschedulable_and_killed_pods_are_reported_and_retried() {
     let target = target(reference("OvirtVolumePopulator"), "Block");
     let mut waiting = running_pod("Pending", 0, json!({}));
     let status = waiting.status.as_mut().unwrap();
@@ -366,10 +372,10 @@ fn no_node_and_no_memory_are_told_of_and_the_kubelet_tries_again() {
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes",
     }]))
     .unwrap();
-    let said = plan(&prime(&target, json!({})), &waiting).annotations.0;
-    assert_eq!(said[state::POD_SCHEDULABLE].as_deref(), Some("false"));
-    assert_eq!(said[state::RUNNING_REASON].as_deref(), Some("Unschedulable"));
-    assert_eq!(said[state::RUNNING_MESSAGE].as_deref(), Some("0/1 nodes"));
+    let written = plan(&prime(&target, json!({})), &waiting).annotations.0;
+    assert_eq!(written[state::POD_SCHEDULABLE].as_deref(), Some("false"));
+    assert_eq!(written[state::RUNNING_REASON].as_deref(), Some("Unschedulable"));
+    assert_eq!(written[state::RUNNING_MESSAGE].as_deref(), Some("0/1 nodes"));
 
     let killed = running_pod("Running", 3, ended(137, "OOMKilled", ""));
     let plan = plan(&prime(&target, json!({})), &killed);
@@ -379,24 +385,24 @@ fn no_node_and_no_memory_are_told_of_and_the_kubelet_tries_again() {
 }
 
 #[test]
-fn the_pod_goes_with_its_claim_and_stays_for_whoever_wants_to_look() {
+fn pod_is_deleted_with_its_pvc_and_kept_if_pods_are_retained() {
     let target = target(reference("OvirtVolumePopulator"), "Block");
     let working = running_pod("Running", 0, json!({ "running": {} }));
     let done = running_pod("Succeeded", 0, ended(0, "Completed", ""));
-    let mut going = prime(&target, json!({}));
-    going.metadata.deletion_timestamp =
+    let mut terminating = prime(&target, json!({}));
+    terminating.metadata.deletion_timestamp =
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     for pod in [&working, &done] {
-        let plan = plan(&going, pod);
+        let plan = plan(&terminating, pod);
         assert_eq!((plan.pod, plan.annotations.is_empty()), (PodAction::Delete, true));
     }
-    assert!(!needs_pod(&going));
+    assert!(!needs_pod(&terminating));
     let kept = prime(&target, json!({ request::RETAIN_PODS: "true" }));
     assert_eq!(plan(&kept, &done).pod, PodAction::Keep);
 }
 
 #[test]
-fn a_pod_is_of_the_claim_that_owns_it_and_of_no_earlier_one() {
+fn pod_belongs_to_the_pvc_that_owns_it_and_to_no_earlier_one() {
     let target = target(reference("OvirtVolumePopulator"), "Block");
     let prime = prime(&target, json!({}));
     let mut pod = plain(&ovirt(), "Block");

@@ -1,4 +1,4 @@
-//! What a worker's pod tells about the claim that it fills.
+//! The status of a worker pod, and what it means for the PVC that the pod fills.
 
 mod report;
 pub mod stages;
@@ -18,39 +18,38 @@ use crate::event::Event;
 use crate::meta::{self, Changes, Pairs};
 use crate::{bound, scratch, virtual_size};
 
-pub use report::{Exit, Report, is_on_its_way, report};
+pub use report::{Exit, Report, is_starting, report};
 pub use start::{StartDecision, WorkerStart, decide_start, decide_worker_start, queued};
 pub use writes::{
     ProxyAuthority, creation_writes, plan_proxy_copy, plan_report, plan_scratch, vddk_image_missing,
 };
 
-/// What people are told of a worker that asks for scratch space.
+/// The message of the condition `Running` while a worker needs scratch space.
 const SCRATCH_MESSAGE: &str = "scratch space required and none found";
 const CHECKSUM_MISMATCH: &str = "checksum mismatch";
 
 /// What to do with the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodAction {
-    /// It runs, or the user wants to look at it.
+    /// It runs, or the user has requested that completed pods are retained.
     Keep,
-    /// It has ended, or another one has to take its place.
+    /// It has ended, or another pod has to replace it.
     Delete,
 }
 
-/// What to write on the claim, in this order: labels, annotations, and then the pod.
+/// What to write to the PVC, in this order: labels, annotations, and then the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Labels to add.
     pub labels: Pairs,
     /// Annotations to change.
     pub annotations: Changes,
-    /// On the claim.
+    /// About the PVC.
     pub events: Vec<Event>,
-    /// What becomes of the pod.
     pub pod: PodAction,
 }
 
-/// What follows for a claim from its worker's pod, and from the worker's scratch space where it has asked for some.
+/// What follows for a PVC from the status of its worker pod. `scratch`: the worker's scratch space, if it needs any.
 pub fn plan(
     claim: &PersistentVolumeClaim,
     pod: &Pod,
@@ -68,73 +67,85 @@ pub fn plan(
         return plan;
     }
     let report = report(pod);
-    let said = &mut plan.annotations;
+    let annotations = &mut plan.annotations;
     let restarts = restarts(present).max(report.restarts);
-    said.set(present, state::POD_RESTARTS, restarts.to_string());
-    said.set(present, state::POD_SCHEDULABLE, report.unschedulable.is_none().to_string());
+    annotations.set(present, state::POD_RESTARTS, restarts.to_string());
+    annotations.set(present, state::POD_SCHEDULABLE, report.unschedulable.is_none().to_string());
     if let Some(because) = &report.unschedulable {
-        // The scheduler knows of claims without volumes, and not whose they are.
+        // The scheduler reports that PVCs have no volumes, but not which PVCs.
         let lack = scratch.and_then(scratch::lack).map(|lack| format!(" {lack}"));
         let because = format!("{because}{}", lack.unwrap_or_default());
-        say(said, present, false, reason::UNSCHEDULABLE, because.trim_start());
+        set_running(annotations, present, false, reason::UNSCHEDULABLE, because.trim_start());
     }
 
     if !report.phase.is_waiting() {
-        // It has begun, and so has its scratch space.
-        said.0.extend(bound::cleared(claim, reason::CREATING_SCRATCH_SPACE).0);
+        // The pod has started, so its scratch space is bound.
+        annotations.0.extend(bound::cleared(claim, reason::CREATING_SCRATCH_SPACE).0);
     }
 
-    // One that got to its end after all, by the kubelet's help, has done its work.
+    // A pod that was restarted by the kubelet and then succeeded needs no replacement.
     if report.is_out_of_memory && report.phase != PodPhase::Succeeded {
-        said.set(present, import::REQUIRES_DIRECT_IO, "true");
-        say(said, present, false, reason::OOM_KILLED, "the importer ran out of memory");
+        annotations.set(present, import::REQUIRES_DIRECT_IO, "true");
+        set_running(
+            annotations,
+            present,
+            false,
+            reason::OOM_KILLED,
+            "the importer ran out of memory",
+        );
         plan.pod = PodAction::Delete;
         return plan;
     }
-    if meta::is_true(present, import::REQUIRES_DIRECT_IO) && goes_past_cache(pod) {
-        // Applied: whoever asks for it again has run out of memory once more.
-        said.set(present, import::REQUIRES_DIRECT_IO, "false");
+    if meta::is_true(present, import::REQUIRES_DIRECT_IO) && bypasses_cache(pod) {
+        // Applied: if this is set again, this pod has run out of memory too.
+        annotations.set(present, import::REQUIRES_DIRECT_IO, "false");
     }
     match &report.exit {
         Some(Exit::Message(message)) if message.scratch_space_required == Some(true) => {
-            said.set(present, import::REQUIRES_SCRATCH, "true");
-            say(said, present, false, reason::SCRATCH_SPACE_REQUIRED, SCRATCH_MESSAGE);
+            annotations.set(present, import::REQUIRES_SCRATCH, "true");
+            set_running(
+                annotations,
+                present,
+                false,
+                reason::SCRATCH_SPACE_REQUIRED,
+                SCRATCH_MESSAGE,
+            );
             plan.pod = PodAction::Delete;
             return plan;
         }
         Some(Exit::Message(message)) if is_mismatch(message) => {
             let text = message.message.as_deref().unwrap_or_default();
-            tell_failure(&mut plan, present, reason::CHECKSUM_ERROR, text);
-            let said = &mut plan.annotations;
-            said.set(present, import::FATAL_ERROR, "true");
-            said.set(present, state::POD_PHASE, "Failed");
-            say(said, present, false, reason::CHECKSUM_ERROR, text);
+            report_failure(&mut plan, present, reason::CHECKSUM_ERROR, text);
+            let annotations = &mut plan.annotations;
+            annotations.set(present, import::FATAL_ERROR, "true");
+            annotations.set(present, state::POD_PHASE, "Failed");
+            set_running(annotations, present, false, reason::CHECKSUM_ERROR, text);
             plan.pod = PodAction::Delete;
             return plan;
         }
         Some(Exit::Message(message)) => {
-            note(&mut plan, claim, message);
+            record_exit_message(&mut plan, claim, message);
             let text = message.message.as_deref().unwrap_or_default();
-            say(&mut plan.annotations, present, false, reason::COMPLETED, text);
+            set_running(&mut plan.annotations, present, false, reason::COMPLETED, text);
         }
         Some(Exit::Text { reason, text, code }) => {
             if *code != 0 {
-                tell_failure(&mut plan, present, reason, text);
+                report_failure(&mut plan, present, reason, text);
             } else if text.contains("Preallocation applied") {
                 plan.annotations.set(present, state::PREALLOCATION, "true");
             }
-            say(&mut plan.annotations, present, false, reason, text);
+            set_running(&mut plan.annotations, present, false, reason, text);
         }
         None => {
             if let Some((running, reason, message)) = &report.running {
-                say(said, present, *running, reason, message);
+                set_running(annotations, present, *running, reason, message);
             }
         }
     }
-    let said = &mut plan.annotations;
-    said.set(present, state::POD_PHASE, report.phase.as_str());
+    let annotations = &mut plan.annotations;
+    annotations.set(present, state::POD_PHASE, report.phase.as_str());
     if report.phase == PodPhase::Succeeded {
-        // A claim that is filled for another one is gone in a moment, and that other one is told of.
+        // A prime PVC is deleted soon; the event is about its target PVC.
         let is_filled_for_another =
             meta::controller(present).is_some_and(|owner| owner.kind == "PersistentVolumeClaim");
         let is_known = meta::worker_phase(present) == PodPhase::Succeeded;
@@ -148,14 +159,14 @@ pub fn plan(
     plan
 }
 
-/// Whether a pod was made after another had run out of memory.
-fn goes_past_cache(pod: &Pod) -> bool {
+/// Whether a pod bypasses the page cache, as another pod had run out of memory before.
+fn bypasses_cache(pod: &Pod) -> bool {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut variables = containers.flat_map(|container| container.env.iter().flatten());
     variables.any(|one| one.name == name::CACHE_MODE && one.value.as_deref() == Some("TRYNONE"))
 }
 
-/// How often it was started again, as noted; the number never falls, though pods come and go.
+/// The recorded number of restarts. It never decreases, even if a new pod starts at zero.
 pub fn restarts(claim: &ObjectMeta) -> i32 {
     let noted = meta::annotation(claim, state::POD_RESTARTS);
     noted.and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -165,15 +176,21 @@ fn is_mismatch(message: &ExitMessage) -> bool {
     message.message.as_deref().is_some_and(|text| text.contains(CHECKSUM_MISMATCH))
 }
 
-/// Notes the condition `Running`.
-pub fn say(said: &mut Changes, present: &ObjectMeta, running: bool, reason: &str, message: &str) {
-    said.set(present, state::RUNNING, running.to_string());
-    said.set(present, state::RUNNING_REASON, reason);
-    said.set(present, state::RUNNING_MESSAGE, message);
+/// Records the condition `Running` in the annotations.
+pub fn set_running(
+    annotations: &mut Changes,
+    present: &ObjectMeta,
+    running: bool,
+    reason: &str,
+    message: &str,
+) {
+    annotations.set(present, state::RUNNING, running.to_string());
+    annotations.set(present, state::RUNNING_REASON, reason);
+    annotations.set(present, state::RUNNING_MESSAGE, message);
 }
 
-/// A failure is told once, however often it is looked at, and again when the worker fails again.
-fn tell_failure(plan: &mut Plan, present: &ObjectMeta, reason: &str, text: &str) {
+/// A failure is reported in one event, and in another one each time the worker fails again.
+fn report_failure(plan: &mut Plan, present: &ObjectMeta, reason: &str, text: &str) {
     let noted = |key| meta::annotation(present, key);
     let is_known = noted(state::RUNNING_REASON) == Some(reason)
         && noted(state::RUNNING_MESSAGE) == Some(text)
@@ -183,10 +200,10 @@ fn tell_failure(plan: &mut Plan, present: &ObjectMeta, reason: &str, text: &str)
     }
 }
 
-/// What a worker that is done has learnt of the disk.
-fn note(plan: &mut Plan, claim: &PersistentVolumeClaim, message: &ExitMessage) {
+/// Records what the worker reports about the disk in its termination message.
+fn record_exit_message(plan: &mut Plan, claim: &PersistentVolumeClaim, message: &ExitMessage) {
     let present = &claim.metadata;
-    virtual_size::note(&mut plan.annotations, claim, message);
+    virtual_size::record_virtual_size(&mut plan.annotations, claim, message);
     if message.preallocation_applied == Some(true) {
         plan.annotations.set(present, state::PREALLOCATION, "true");
     }
@@ -197,7 +214,7 @@ fn note(plan: &mut Plan, claim: &PersistentVolumeClaim, message: &ExitMessage) {
     plan.labels = added_labels(present, &message.labels);
 }
 
-/// Those of an image's labels that a claim takes: what it has already stays, and what nobody could use is left out.
+/// The labels of an image that are copied to the PVC. Labels of the PVC are never replaced; invalid ones are left out.
 fn added_labels(present: &ObjectMeta, offered: &Pairs) -> Pairs {
     offered
         .iter()

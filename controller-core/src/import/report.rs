@@ -1,4 +1,4 @@
-//! Reading a worker's pod: does it run, how did it end, what did it say.
+//! Reads the status of a worker pod: whether it runs, how it ended, and its termination message.
 
 use crate::meta;
 use api::PodPhase;
@@ -7,57 +7,55 @@ use contract::import::texts::TOO_SMALL;
 use contract::termination::ExitMessage;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
 
-/// What is shown for every way in which an image does not fit.
+/// The message for every error that means that an image does not fit.
 const TOO_SMALL_MESSAGE: &str = "DataVolume too small to contain image";
 const PULL_FAILED: &str = "failed to pull image";
 const PULL_REASONS: [&str; 3] = ["ImagePullBackOff", "ErrImagePull", "InvalidImageName"];
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 
-/// A pod, as far as it matters to its claim.
+/// The parts of a pod's status that matter to its PVC.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Of the pod.
     pub phase: PodPhase,
-    /// Of the worker's container.
+    /// Restarts of the worker's container.
     pub restarts: i32,
-    /// No node takes it, and why, as the scheduler says.
+    /// The scheduler's message if the pod fits on no node.
     pub unschedulable: Option<String>,
-    /// The kernel ended it, now or the last time.
+    /// The kernel has killed it for lack of memory, in this or in the last run.
     pub is_out_of_memory: bool,
-    /// How it ended, now or the last time if it has not begun again.
+    /// How it ended, in this run or in the last one if it has not been restarted yet.
     pub exit: Option<Exit>,
-    /// Whether it runs, with reason and message; `None`, where nothing new is to be said.
+    /// Whether it runs, with reason and message; `None`: keep the recorded condition.
     pub running: Option<(bool, String, String)>,
 }
 
 /// How a worker ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Exit {
-    /// As agreed.
+    /// With a termination message in JSON.
     Message(Box<ExitMessage>),
-    /// In plain words.
+    /// With any other text.
     Text {
-        /// One word.
+        /// CamelCase, for the condition.
         reason: String,
-        /// The words, simplified.
+        /// The termination message, simplified.
         text: String,
-        /// The exit code.
         code: i32,
     },
 }
 
-/// A pod of which there is nothing to tell yet: the claim says already that its worker was made. That no node takes it is
-/// no news for a while: its volume has to be made first.
-pub fn is_on_its_way(pod: &Pod, is_young: bool) -> bool {
+/// Whether a pod has nothing to report yet: the PVC already records that its worker was created. A young pod may be
+/// unschedulable, as its volume has to be provisioned first.
+pub fn is_starting(pod: &Pod, is_young: bool) -> bool {
     let report = report(pod);
     let is_usual = report.running.as_ref().is_none_or(|(running, reason, _)| {
         !running && matches!(reason.as_str(), "" | "ContainerCreating" | "PodInitializing")
     });
-    let has_place = report.unschedulable.is_none() || is_young;
-    is_usual && report.exit.is_none() && has_place && !report.is_out_of_memory
+    let is_schedulable = report.unschedulable.is_none() || is_young;
+    is_usual && report.exit.is_none() && is_schedulable && !report.is_out_of_memory
 }
 
-/// Reads a pod. The worker is its first container, by name as the kubelet sorts them.
+/// Reads a pod. The worker is the first container; the kubelet sorts the statuses by name.
 pub fn report(pod: &Pod) -> Report {
     let Some(status) = &pod.status else { return Report::default() };
     let containers = status.container_statuses.as_deref().unwrap_or_default();
@@ -68,7 +66,8 @@ pub fn report(pod: &Pod) -> Report {
             && condition.reason.as_deref() == Some(reason::UNSCHEDULABLE)
     });
     let unschedulable = scheduled.filter(|_| phase == PodPhase::Pending);
-    let unschedulable = unschedulable.map(|said| said.message.clone().unwrap_or_default());
+    let unschedulable =
+        unschedulable.map(|condition| condition.message.clone().unwrap_or_default());
     let mut report = Report { phase, unschedulable, ..Report::default() };
     let Some(worker) = containers.first() else { return report };
     report.restarts = worker.restart_count;
@@ -92,7 +91,7 @@ pub fn report(pod: &Pod) -> Report {
     if let Some(end) = &state.terminated {
         report.exit = Some(exit(end));
     } else if waiting_reason == CRASH_LOOP {
-        // The next attempt is some minutes away, and what ended the last one stays to be seen.
+        // The next attempt may be minutes away; until then, the end of the last one is reported.
         let last = worker.last_state.as_ref().and_then(|last| last.terminated.as_ref());
         report.exit = last.map(exit);
     } else if let Some(waiting) = waiting {
@@ -116,19 +115,19 @@ fn pull_failure(container: &ContainerStatus) -> Option<(bool, String, String)> {
 }
 
 fn exit(end: &ContainerStateTerminated) -> Exit {
-    let said = end.message.as_deref().unwrap_or_default();
+    let text = end.message.as_deref().unwrap_or_default();
     if end.exit_code == 0
-        && let Some(message) = ExitMessage::from_json(said)
+        && let Some(message) = ExitMessage::from_json(text)
     {
         return Exit::Message(Box::new(message));
     }
     let reason = match end.reason.as_deref() {
-        _ if said.contains(PULL_FAILED) => reason::IMAGE_PULL_FAILED,
+        _ if text.contains(PULL_FAILED) => reason::IMAGE_PULL_FAILED,
         Some(reason) if !reason.is_empty() => reason,
         _ if end.exit_code == 0 => reason::COMPLETED,
         _ => reason::ERROR,
     };
-    Exit::Text { reason: reason.to_owned(), text: simplified(said), code: end.exit_code }
+    Exit::Text { reason: reason.to_owned(), text: simplified(text), code: end.exit_code }
 }
 
 fn simplified(text: &str) -> String {

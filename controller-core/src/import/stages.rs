@@ -1,4 +1,4 @@
-//! An import in stages, while the source is in use: what has been brought over, and what comes next.
+//! Imports with checkpoints (multi-stage imports): which stages have been copied, and which one is next.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::meta::{self, Changes, Pairs};
 
-/// What a claim says from the beginning: an import in stages begins with the first of them.
+/// The annotations of a new PVC: an import with checkpoints starts with the first of them.
 pub fn first(checkpoints: &[Checkpoint], last_is_final: bool) -> Pairs {
     let Some(first) = checkpoints.first() else { return Pairs::new() };
     let is_final = last_is_final && checkpoints.len() == 1;
@@ -19,8 +19,8 @@ pub fn first(checkpoints: &[Checkpoint], last_is_final: bool) -> Pairs {
     ])
 }
 
-/// What changes on a claim when the worker of a stage has succeeded, or the list of stages has grown since. Nothing, while a
-/// worker is at it, and where there is nothing to go on with: then the import is paused.
+/// The changes to a PVC when the worker of a stage has succeeded, or checkpoints were added since. None while a worker
+/// runs, and none if no checkpoint is left: then the import is paused.
 pub fn advance(
     claim: &PersistentVolumeClaim,
     checkpoints: &[Checkpoint],
@@ -35,7 +35,7 @@ pub fn advance(
         return changes;
     }
     let mut copied: BTreeSet<&str> = copied(claim).map(|(checkpoint, _)| checkpoint).collect();
-    // A pod counts for one stage: it may be looked at again after its work was noted.
+    // A pod counts for one stage: it may be reconciled again after its success was recorded.
     let is_new = pod_uid.is_some_and(|uid| copied_by(claim, uid).is_none_or(|of| of == current));
     if let Some(uid) = pod_uid.filter(|_| is_new) {
         changes.set(present, &format!("{}.{current}", state::CHECKPOINT_COPIED), uid);
@@ -53,7 +53,7 @@ pub fn advance(
             changes.set(present, state::CHECKPOINT_CURRENT, next.current.as_str());
             changes.set(present, state::CHECKPOINT_PREVIOUS, next.previous.as_str());
             changes.set(present, state::CHECKPOINT_FINAL, is_last.to_string());
-            // Each stage has a worker of its own.
+            // Each stage has its own worker.
             changes.set(present, state::POD_PHASE, "Unknown");
             changes.remove(present, import::POD_NAME);
         }
@@ -63,7 +63,7 @@ pub fn advance(
     changes
 }
 
-/// Everything is there.
+/// All stages are copied.
 fn finish(claim: &PersistentVolumeClaim, changes: &mut Changes) {
     let keys: Vec<String> = copied(claim)
         .map(|(checkpoint, _)| format!("{}.{checkpoint}", state::CHECKPOINT_COPIED))
@@ -84,7 +84,7 @@ fn finish(claim: &PersistentVolumeClaim, changes: &mut Changes) {
     changes.set(&claim.metadata, state::CHECKPOINT_DONE, "true");
 }
 
-/// The stages that are done, and the pods that did them.
+/// The stages that are copied, and the UIDs of their pods.
 fn copied(claim: &PersistentVolumeClaim) -> impl Iterator<Item = (&str, &str)> {
     claim.metadata.annotations.iter().flatten().filter_map(|(key, value)| {
         let stage = key.strip_prefix(state::CHECKPOINT_COPIED)?.strip_prefix('.')?;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     impl Import {
-        fn begun() -> Self {
+        fn started() -> Self {
             let claim = serde_json::from_value(json!({ "metadata": { "annotations": {
                 state::CHECKPOINT_CURRENT: "s1", state::CHECKPOINT_PREVIOUS: "",
                 state::CHECKPOINT_FINAL: "false", state::POD_PHASE: "Running",
@@ -124,7 +124,7 @@ mod tests {
             Self { claim: claim.unwrap() }
         }
 
-        fn note(&mut self, key: &str, value: &str) {
+        fn annotate(&mut self, key: &str, value: &str) {
             self.claim
                 .metadata
                 .annotations
@@ -144,12 +144,12 @@ mod tests {
     }
 
     #[test]
-    fn stage_follows_stage_until_the_last_one() {
-        let mut import = Import::begun();
+    fn import_advances_by_one_stage_until_the_final_one() {
+        let mut import = Import::started();
         let all = stages(&[("", "s1"), ("s1", "s2"), ("s2", "s3")]);
-        assert!(!import.advance(&all, false, Some("pod-1")), "the worker is at it");
+        assert!(!import.advance(&all, false, Some("pod-1")), "the worker runs");
 
-        import.note(state::POD_PHASE, "Succeeded");
+        import.annotate(state::POD_PHASE, "Succeeded");
         assert!(import.advance(&all, false, Some("pod-1")));
         assert_eq!(import.get(state::CHECKPOINT_CURRENT), Some("s2"));
         assert_eq!(import.get(state::CHECKPOINT_PREVIOUS), Some("s1"));
@@ -157,24 +157,24 @@ mod tests {
         assert_eq!(import.get(state::POD_PHASE), Some("Unknown"));
         assert_eq!(import.get(import::POD_NAME), None);
 
-        import.note(state::POD_PHASE, "Succeeded");
+        import.annotate(state::POD_PHASE, "Succeeded");
         assert!(!import.advance(&all, false, Some("pod-1")), "that pod was counted");
         assert!(import.advance(&all, false, Some("pod-2")));
         assert_eq!(import.get(state::CHECKPOINT_CURRENT), Some("s3"));
         assert_eq!(import.get(state::CHECKPOINT_FINAL), Some("false"));
 
-        // Nothing is left, and nobody said that it was the last: the import is paused.
-        import.note(state::POD_PHASE, "Succeeded");
+        // No checkpoint is left, and none was marked as the final one: the import is paused.
+        import.annotate(state::POD_PHASE, "Succeeded");
         assert!(import.advance(&all, false, Some("pod-3")));
         assert_eq!(import.get(state::POD_PHASE), Some("Succeeded"));
         assert!(!import.advance(&all, false, None));
 
-        // The list grows, and ends.
+        // A last checkpoint is added.
         let all = stages(&[("", "s1"), ("s1", "s2"), ("s2", "s3"), ("s3", "s4")]);
         assert!(import.advance(&all, true, None));
         assert_eq!(import.get(state::CHECKPOINT_CURRENT), Some("s4"));
         assert_eq!(import.get(state::CHECKPOINT_FINAL), Some("true"));
-        import.note(state::POD_PHASE, "Succeeded");
+        import.annotate(state::POD_PHASE, "Succeeded");
         assert!(import.advance(&all, true, Some("pod-4")));
         let left: Vec<_> = import.claim.metadata.annotations.as_ref().unwrap().keys().collect();
         assert_eq!(left, [state::CHECKPOINT_DONE, state::POD_PHASE]);
@@ -182,10 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_import_ends_when_its_last_stage_is_said_to_be_the_last() {
-        let mut import = Import::begun();
+    fn paused_import_ends_when_its_last_stage_is_marked_as_final() {
+        let mut import = Import::started();
         let all = stages(&[("", "s1")]);
-        import.note(state::POD_PHASE, "Succeeded");
+        import.annotate(state::POD_PHASE, "Succeeded");
         assert!(import.advance(&all, false, Some("pod-1")));
         assert_eq!(import.get(state::CHECKPOINT_DONE), None);
         assert!(import.advance(&all, true, None));

@@ -1,4 +1,4 @@
-//! Whether a claim is to get a worker now.
+//! Whether a PVC gets a worker pod now.
 
 use api::ClaimPhase;
 use api::annotations::{import, request, state};
@@ -10,22 +10,21 @@ use crate::event::Event;
 use crate::meta::{self, Changes};
 use crate::worker;
 
-/// What has to be done before a worker can begin.
+/// The next step towards a worker pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartDecision {
-    /// Nothing: nobody wants to fill it, or somebody did.
+    /// None: the PVC requests no import, or is populated already.
     Never,
-    /// A volume has to be there first, and a watch will tell.
+    /// The PVC has to be bound first; a watch reports that.
     Wait,
-    /// Somebody else has the claim mounted. Trying again is all there is to do.
+    /// Another pod has the PVC mounted; to be retried.
     Busy(Event),
-    /// The worker's name has to be noted, so that it is made once.
+    /// The pod's name has to be recorded on the PVC, so that the pod is created only once.
     Note(Changes),
-    /// Make the worker.
     Create,
 }
 
-/// What a claim says while others are imported into before it. It is not failing: it has not begun.
+/// The condition of a PVC that waits for other imports to end. It has not failed: it has not started.
 pub fn queued(claim: &PersistentVolumeClaim, workers_max: usize) -> Changes {
     let mut changes = Changes::default();
     let message = format!("waits until one of {workers_max} imports has ended");
@@ -35,7 +34,7 @@ pub fn queued(claim: &PersistentVolumeClaim, workers_max: usize) -> Changes {
     changes
 }
 
-/// Who keeps a claim from the worker of this name: a pod that has the claim mounted and has not ended.
+/// The pod that keeps the worker of this name from using the PVC: it has the PVC mounted and has not ended.
 fn used_by_another(claim: &PersistentVolumeClaim, pods: &[Pod], worker: &str) -> Option<String> {
     let is_finished = |pod: &Pod| {
         let phase = meta::pod_phase(pod);
@@ -48,7 +47,7 @@ fn used_by_another(claim: &PersistentVolumeClaim, pods: &[Pod], worker: &str) ->
     Some(format!("pod {namespace}/{pod} using PersistentVolumeClaim {claim}"))
 }
 
-/// What has to be done for a claim that has no worker. `pods`: all that mount it.
+/// What has to be done for a PVC that has no worker. `pods`: all that mount it.
 pub fn decide_start(
     claim: &PersistentVolumeClaim,
     pods: &[Pod],
@@ -56,9 +55,9 @@ pub fn decide_start(
 ) -> StartDecision {
     let metadata = &claim.metadata;
     let noted = |key| meta::annotation(metadata, key);
-    let is_ordered = noted(import::SOURCE).is_some() || noted(import::ENDPOINT).is_some();
+    let is_requested = noted(import::SOURCE).is_some() || noted(import::ENDPOINT).is_some();
     let is_paused_or_done = noted(state::POD_PHASE) == Some("Succeeded");
-    if !is_ordered
+    if !is_requested
         || metadata.deletion_timestamp.is_some()
         || noted(request::EXTERNAL_POPULATION).is_some()
         || meta::is_true(metadata, import::FATAL_ERROR)
@@ -102,7 +101,7 @@ pub fn decide_worker_start(
 
 #[cfg(test)]
 impl StartDecision {
-    /// As decision tables name it.
+    /// The name in decision tables.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Never => "never",
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_begins_when_nothing_stands_in_its_way() {
+    fn worker_start_decision_table() {
         let named = json!({ import::POD_NAME: "importer-disk" });
         let with = |changes: Value| {
             let mut all = named.clone();
@@ -171,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_without_an_order_is_left_alone() {
+    fn pvc_without_an_import_source_gets_no_worker() {
         let plain = serde_json::from_value(json!({ "metadata": { "name": "disk" } })).unwrap();
         assert_eq!(decide_start(&plain, &[], false), StartDecision::Never);
     }
 
     #[test]
-    fn each_stage_has_a_worker_of_its_own() {
+    fn each_stage_has_its_own_worker() {
         let claim = claim("Bound", json!({ state::CHECKPOINT_CURRENT: "s2" }));
         let StartDecision::Note(changes) = decide_start(&claim, &[], true) else { panic!() };
         let name = changes.0[import::POD_NAME].as_deref();

@@ -21,7 +21,7 @@ fn pod(phase: &str, state: Value, last: Value) -> Pod {
     .unwrap()
 }
 
-/// Of a worker without scratch space.
+/// For a worker without scratch space.
 fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     super::plan(claim, pod, None)
 }
@@ -34,14 +34,14 @@ fn waiting(reason: &str, message: &str) -> Value {
     json!({ "waiting": { "reason": reason, "message": message } })
 }
 
-/// What the claim says after a look at the pod, in the words of the running condition.
-fn said(plan: &Plan) -> (String, String, String) {
+/// Status, reason and message of the condition `Running` that the plan writes.
+fn running_condition(plan: &Plan) -> (String, String, String) {
     let get = |key: &str| plan.annotations.0.get(key).cloned().flatten().unwrap_or_default();
     (get(state::RUNNING), get(state::RUNNING_REASON), get(state::RUNNING_MESSAGE))
 }
 
 #[test]
-fn each_state_of_the_pod_says_what_clients_know() {
+fn running_condition_by_pod_status() {
     let done = r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#;
     let scratch = r#"{"scratchSpaceRequired":true,"message":"Import Complete"}"#;
     let mismatch =
@@ -52,7 +52,7 @@ fn each_state_of_the_pod_says_what_clients_know() {
     let none = json!({});
     let stays = PodAction::Keep;
     let goes = PodAction::Delete;
-    // Phase, state, last state, then: running, reason, message, phase on the claim, what becomes of the pod.
+    // Phase, state, last state, then: running, reason, message, phase on the PVC, what happens to the pod.
     let table: Vec<(&str, Value, Value, &str, &str, &str, &str, PodAction)> = vec![
         ("Pending", none.clone(), none.clone(), "", "", "", "Pending", stays),
         (
@@ -206,18 +206,22 @@ fn each_state_of_the_pod_says_what_clients_know() {
             goes,
         ),
     ];
-    for (phase, state, last, running, reason, message, noted, fate) in table {
+    for (phase, state, last, running, reason, message, recorded, action) in table {
         let plan = plan(&claim(json!({})), &pod(phase, state.clone(), last));
         let case = format!("{phase} {state}");
-        assert_eq!(said(&plan), (running.into(), reason.into(), message.into()), "{case}");
+        assert_eq!(
+            running_condition(&plan),
+            (running.into(), reason.into(), message.into()),
+            "{case}"
+        );
         let written = plan.annotations.0.get(state::POD_PHASE).cloned().flatten();
-        assert_eq!(written.unwrap_or_default(), noted, "{case}");
-        assert_eq!(plan.pod, fate, "{case}");
+        assert_eq!(written.unwrap_or_default(), recorded, "{case}");
+        assert_eq!(plan.pod, action, "{case}");
     }
 }
 
 #[test]
-fn what_a_worker_learnt_is_noted() {
+fn reports_of_the_worker_are_recorded() {
     let message = json!({
         "preallocationApplied": true,
         "vddkInfo": { "Version": "8.0", "Host": "esx-1" },
@@ -249,7 +253,7 @@ fn what_a_worker_learnt_is_noted() {
 }
 
 #[test]
-fn looking_twice_says_nothing_twice() {
+fn second_reconcile_writes_nothing() {
     let refused = "Unable to connect to http data source: refused";
     for (phase, state) in [
         ("Pending", json!({})),
@@ -270,7 +274,7 @@ fn looking_twice_says_nothing_twice() {
 }
 
 #[test]
-fn a_worker_that_fails_again_is_told_again() {
+fn each_failure_of_a_worker_is_reported_once() {
     let failed = |restarts: i32| {
         let mut pod = pod("Running", ended(1, "Error", "refused"), json!({}));
         let statuses = pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
@@ -278,20 +282,20 @@ fn a_worker_that_fails_again_is_told_again() {
         pod
     };
     let mut claim = claim(json!({ state::POD_RESTARTS: "0" }));
-    let mut told = 0;
+    let mut event_count = 0;
     for restarts in [0, 0, 1, 1, 1, 2] {
         let plan = plan(&claim, &failed(restarts));
-        told += plan.events.len();
+        event_count += plan.events.len();
         claim.metadata.annotations = Some(plan.annotations.applied_to(&claim.metadata));
     }
-    assert_eq!(told, 3);
-    // Another pod counts from zero, and the claim does not.
+    assert_eq!(event_count, 3);
+    // A new pod counts from zero; the PVC keeps its count.
     let plan = plan(&claim, &failed(0));
     assert!(!plan.annotations.0.contains_key(state::POD_RESTARTS));
 }
 
 #[test]
-fn whoever_runs_out_of_memory_has_a_successor_that_goes_past_the_cache() {
+fn importer_that_ran_out_of_memory_is_replaced_by_one_that_bypasses_the_cache() {
     let (killed, runs) = (ended(137, "OOMKilled", ""), json!({ "running": {} }));
     let past_cache = |mut pod: Pod| {
         pod.spec = serde_json::from_value(json!({ "containers": [{
@@ -304,17 +308,23 @@ fn whoever_runs_out_of_memory_has_a_successor_that_goes_past_the_cache() {
     let second = |state: &Value, last: &Value| past_cache(first(state, last));
     let done = pod("Succeeded", ended(0, "Completed", "{}"), killed.clone());
     let none = json!({});
-    // What is noted, the pod, then: what is noted afterwards, and what becomes of the pod.
-    for (case, noted, pod, expected, fate) in [
-        ("it is killed", "", first(&killed, &none), "true", PodAction::Delete),
-        ("it was killed a moment ago", "", first(&runs, &killed), "true", PodAction::Delete),
-        ("it could not be deleted", "true", first(&killed, &none), "true", PodAction::Delete),
-        ("it is not gone yet", "true", first(&runs, &none), "true", PodAction::Keep),
-        ("its successor runs", "true", second(&runs, &none), "false", PodAction::Keep),
-        ("that goes on", "false", second(&runs, &none), "false", PodAction::Keep),
-        ("that is killed at once", "true", second(&killed, &none), "true", PodAction::Delete),
-        ("that is killed later", "false", second(&killed, &none), "true", PodAction::Delete),
-        ("the kubelet was quicker", "", done, "", PodAction::Delete),
+    // The recorded value, the pod, then: the value afterwards, and what happens to the pod.
+    for (case, noted, pod, expected, action) in [
+        ("is killed", "", first(&killed, &none), "true", PodAction::Delete),
+        ("was killed and restarted", "", first(&runs, &killed), "true", PodAction::Delete),
+        ("could not be deleted", "true", first(&killed, &none), "true", PodAction::Delete),
+        ("is still terminating", "true", first(&runs, &none), "true", PodAction::Keep),
+        ("replacement runs", "true", second(&runs, &none), "false", PodAction::Keep),
+        ("replacement still runs", "false", second(&runs, &none), "false", PodAction::Keep),
+        (
+            "replacement is killed at once",
+            "true",
+            second(&killed, &none),
+            "true",
+            PodAction::Delete,
+        ),
+        ("replacement is killed later", "false", second(&killed, &none), "true", PodAction::Delete),
+        ("was restarted by the kubelet and succeeded", "", done, "", PodAction::Delete),
     ] {
         let noted = match noted {
             "" => json!({}),
@@ -324,12 +334,12 @@ fn whoever_runs_out_of_memory_has_a_successor_that_goes_past_the_cache() {
         let plan = plan(&claim, &pod);
         let after = plan.annotations.applied_to(&claim.metadata);
         let after = after.get(import::REQUIRES_DIRECT_IO).map(String::as_str);
-        assert_eq!((after.unwrap_or_default(), plan.pod), (expected, fate), "{case}");
+        assert_eq!((after.unwrap_or_default(), plan.pod), (expected, action), "{case}");
     }
 }
 
 #[test]
-fn scratch_space_is_being_made_until_the_worker_begins() {
+fn creating_scratch_space_is_reported_until_the_worker_starts() {
     let noted = json!({
         state::BOUND: "false", state::BOUND_REASON: reason::CREATING_SCRATCH_SPACE,
         state::BOUND_MESSAGE: "Creating scratch space",
@@ -343,7 +353,7 @@ fn scratch_space_is_being_made_until_the_worker_begins() {
 }
 
 #[test]
-fn a_pod_that_no_node_takes_is_said_to_be_unschedulable() {
+fn pod_without_a_node_is_reported_as_unschedulable() {
     let mut pod = pod("Pending", json!({}), json!({}));
     pod.status.as_mut().unwrap().container_statuses = None;
     pod.status.as_mut().unwrap().conditions = serde_json::from_value(json!([
@@ -353,14 +363,14 @@ fn a_pod_that_no_node_takes_is_said_to_be_unschedulable() {
     let stuck = plan(&claim(json!({})), &pod);
     assert_eq!(stuck.annotations.0[state::POD_SCHEDULABLE].as_deref(), Some("false"));
     let expected = ["false", "Unschedulable", "too few nodes"].map(str::to_owned);
-    assert_eq!(<[String; 3]>::from(said(&stuck)), expected);
+    assert_eq!(<[String; 3]>::from(running_condition(&stuck)), expected);
     pod.status.as_mut().unwrap().phase = Some("Running".into());
     let moving = plan(&claim(json!({ state::POD_SCHEDULABLE: "false" })), &pod);
     assert_eq!(moving.annotations.0[state::POD_SCHEDULABLE].as_deref(), Some("true"));
 }
 
 #[test]
-fn a_pod_is_kept_only_for_whoever_wants_to_look() {
+fn completed_pod_is_kept_only_on_request() {
     let done = pod("Succeeded", ended(0, "Completed", "{}"), json!({}));
     let scratch =
         pod("Succeeded", ended(0, "Completed", r#"{"scratchSpaceRequired":true}"#), json!({}));

@@ -52,7 +52,7 @@ pub fn vddk_image_missing(claim: &PersistentVolumeClaim) -> Option<Write> {
     Write::annotations(claim, &bound::obstructed(claim, reason::AWAITING_VDDK, &message))
 }
 
-/// Scratch space for a worker that asked for it. `scratch`: to be created where there is none.
+/// Scratch space for a worker that requires it. `scratch`: to be created where there is none.
 pub fn plan_scratch(
     claim: &PersistentVolumeClaim,
     target: Option<&PersistentVolumeClaim>,
@@ -105,8 +105,9 @@ pub fn plan_proxy_copy(
             Plan::writes(if mounts(pod, &copy) { Write::delete(pod) } else { None })
         }
         ProxyAuthority::Missing { namespace, name } => {
-            let what = format!("the ConfigMap {namespace}/{name} with the proxy's authority");
-            let message = format!("there is no {what}");
+            let message = format!(
+                "ConfigMap {namespace}/{name} with the proxy's CA certificates does not exist"
+            );
             let event = Event::warning(events::RESOURCE_DOES_NOT_EXIST, message);
             let events = bound::events_about(COMPONENT, claim, target, &[event]);
             Plan { events, ..Plan::default() }
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn report_decision_table() {
-        let stage = || Some(Write::delete_named::<Pod>("vms", "stands for the next stage"));
+        let stage = || Some(Write::delete_named::<Pod>("vms", "next-stage"));
         let deleted = Write::delete(&pod("")).unwrap();
         for (case, checkpoint, is_changed, action, writes, requeue) in [
             ("new status", None, true, PodAction::Keep, vec!["patch"], Requeue::OnChange),
@@ -210,7 +211,7 @@ mod tests {
         let mut present = claim(json!({}));
         assert_eq!(plan(Some(&present)).writes, []);
         present.metadata.deletion_timestamp = parsed(json!("2026-01-01T00:00:00Z"));
-        assert_eq!(plan(Some(&present)).writes, [Write::Delete(ObjectRef::of(&pod))]);
+        assert_eq!(plan(Some(&present)).writes, [Write::Delete(ObjectRef::for_object(&pod))]);
     }
 
     #[test]
@@ -224,7 +225,7 @@ mod tests {
         assert_eq!(plan(&pod("other"), ProxyAuthority::Unset), Plan::default());
         let waiting = pod(&copy);
         let writes = plan(&waiting, ProxyAuthority::Unset).writes;
-        assert_eq!(writes, [Write::Delete(ObjectRef::of(&waiting))]);
+        assert_eq!(writes, [Write::Delete(ObjectRef::for_object(&waiting))]);
         let missing = ProxyAuthority::Missing { namespace: "cdi", name: "ca" };
         let missing = plan(&waiting, missing);
         assert_eq!((missing.writes, missing.events.len()), (vec![], 1));

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::planner::{Planner, Step, set_mark, set_reclaim_policy};
 use super::{
-    Phase, RETAIN, Record, is_ours, is_volume_of, obstacle, rebind_to_name, target, target_claim,
+    Phase, RETAIN, Record, blocker, is_ours, is_volume_of, rebind_to_name, target, target_claim,
 };
 use crate::meta;
 use crate::plan::Write;
@@ -17,7 +17,7 @@ impl Planner<'_> {
         if let Some(step) = self.cancel(claim) {
             return step;
         }
-        if let Some(why) = obstacle(self.facts) {
+        if let Some(why) = blocker(self.facts) {
             return self.pending(&why);
         }
         let Some(claim) = claim else { return self.pending("No source") };
@@ -83,7 +83,7 @@ impl Planner<'_> {
         if source.metadata.deletion_timestamp.is_some() {
             return self.running("Waiting for the source to go");
         }
-        // Pods that mounted it after the transfer had begun keep it until they are done.
+        // Pods that mounted it after the transfer had started keep it until they end.
         if self.facts.is_used {
             return self.running("Pods using PVC");
         }

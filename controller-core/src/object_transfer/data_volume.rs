@@ -6,7 +6,7 @@ use api::v1beta1::{DataVolume, ObjectTransfer};
 
 use super::planner::{Planner, Step, set_annotation};
 use super::{
-    Phase, Record, has_succeeded, is_over, obstacle, target, target_data_volume, transfer_of_claim,
+    Phase, Record, blocker, has_succeeded, is_over, target, target_data_volume, transfer_of_claim,
 };
 use crate::meta;
 use crate::ownership::without_owner;
@@ -28,7 +28,7 @@ impl Planner<'_> {
         if self.facts.claim.is_none() {
             return self.pending("The DataVolume has no PVC");
         }
-        if let Some(why) = obstacle(self.facts) {
+        if let Some(why) = blocker(self.facts) {
             return self.pending(&why);
         }
         if let Some(step) = self.reserve(volume) {
@@ -81,7 +81,7 @@ impl Planner<'_> {
                 Some(self.running(&format!("Waiting for the PVC: {message}")))
             }
             None if !has_arrived => {
-                // Without a PVC, its transfer was given up.
+                // Without a PVC, its transfer was abandoned.
                 let cancelled = match self.facts.claim {
                     None => self.cancel(None::<&DataVolume>),
                     Some(_) => None,

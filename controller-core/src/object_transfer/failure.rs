@@ -26,7 +26,8 @@ pub enum AfterFailure {
     GiveUp(Plan),
 }
 
-/// Reports the refusal of a step in the status. Without an answer of the API server, and after a conflict, only retries.
+/// Reports the refusal of a step in the status. Without a response of the API server, and after a conflict, only
+/// retries.
 pub fn plan_after_failure(
     transfer: &ObjectTransfer,
     facts: &TransferFacts,

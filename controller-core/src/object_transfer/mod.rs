@@ -1,4 +1,5 @@
-//! ObjectTransfers: a PVC with its volume, or a DataVolume with its PVC, moves to another namespace, or to another name.
+//! ObjectTransfers: a PVC with its volume, or a DataVolume with its PVC, moves to another namespace, or to another
+//! name.
 //!
 //! ```text
 //! PVC         marked ─► recorded ─► volume retained ─► source deleted ─► volume rebound ─► target created ─► bound
@@ -7,11 +8,11 @@
 //!                                                                          ─► DataVolume created again, complete
 //! ```
 //!
-//! Each plan has one write; the next one is planned from objects that are read again. Nothing irreversible happens before
-//! the record is written, and the creation of the target is tried before that without creating it. From then on a transfer
-//! continues to its end whatever happens, also when it is deleted, unless there can be no end: the volume is gone, or the
-//! namespace of the target is. The volume is retained before its PVC is deleted, and until another PVC has it: whatever
-//! fails in between, the storage keeps it.
+//! Each plan has one write; the next one is planned from objects that are read again. Nothing irreversible happens
+//! before the record is written, and the creation of the target is tried before that without creating it. From then on
+//! a transfer continues to its end whatever happens, also when it is deleted, unless there can be no end: the volume is
+//! gone, or the namespace of the target is. The volume is retained before its PVC is deleted, and until another PVC has
+//! it: whatever fails in between, the storage keeps it.
 
 mod claim;
 mod data_volume;
@@ -29,7 +30,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::conditions::{self, Said};
+use crate::conditions::{self, ConditionState};
 use crate::meta;
 use crate::object::Key;
 use crate::plan::{Decision, Plan, Requeue, Write};
@@ -174,8 +175,8 @@ pub fn status_with(
     let mut status = transfer.status.clone().unwrap_or_default();
     status.phase = Some(phase.as_str().to_owned());
     let is_complete = if phase == Phase::Complete { TRUE } else { FALSE };
-    let said = Said::new(is_complete, phase.as_str(), message);
-    conditions::set(status.conditions.get_or_insert_default(), COMPLETE, &said, now);
+    let condition = ConditionState::new(is_complete, phase.as_str(), message);
+    conditions::set(status.conditions.get_or_insert_default(), COMPLETE, &condition, now);
     status
 }
 
@@ -185,7 +186,7 @@ pub fn reserved_by(metadata: &ObjectMeta) -> Option<&str> {
 }
 
 /// Why the PVC cannot be moved at the moment.
-fn obstacle(facts: &TransferFacts) -> Option<String> {
+fn blocker(facts: &TransferFacts) -> Option<String> {
     let Some(claim) = &facts.claim else { return Some("No source".into()) };
     if claim.metadata.deletion_timestamp.is_some() {
         return Some("The source is being deleted".into());

@@ -112,7 +112,7 @@ impl<'a> Planner<'a> {
 
     /// Tries to create the target, then records the source. The record is the point of no return.
     pub(super) fn start(self) -> Step {
-        let Some(record) = Record::of(&self.transfer.spec, self.facts) else {
+        let Some(record) = Record::from_facts(&self.transfer.spec, self.facts) else {
             return Decision::execute(Plan::requeue(Requeue::After(POLL)));
         };
         if !self.facts.is_target_accepted {
@@ -129,7 +129,7 @@ impl<'a> Planner<'a> {
             return TargetDryRun { data_volume: None, claim };
         }
         let child = transfer_of_claim(self.transfer, record);
-        let of_claim = Record::of(&child.spec, self.facts);
+        let of_claim = Record::from_facts(&child.spec, self.facts);
         TargetDryRun {
             data_volume: target_data_volume(self.transfer, record).map(Box::new),
             claim: of_claim.and_then(|record| target_claim(&child, &record)).map(Box::new),

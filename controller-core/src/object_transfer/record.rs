@@ -1,4 +1,4 @@
-//! What a transfer remembers of its source, and the objects that it makes of that.
+//! What a transfer records of its source, and the objects that it creates from the record.
 
 use std::collections::BTreeMap;
 
@@ -21,29 +21,28 @@ const VOLUME_NAME: &str = "pvName";
 const RECLAIM_POLICY: &str = "pvReclaim";
 const CLAIM_NAME: &str = "pvcName";
 
-/// Said of a claim by whoever binds it, and untrue of another one.
+/// Set by the controller that binds a PVC, and not valid for another PVC.
 const OF_BINDING: [&str; 2] =
     ["pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller"];
-/// Good for the source only, and nobody else's business.
+/// Valid for the source only, and secret.
 const TOKENS: [&str; 2] = [request::CLONE_TOKEN, state::EXTENDED_CLONE_TOKEN];
 
-/// What was there when a transfer began.
+/// The state of the source when the transfer started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// The source, as JSON.
     pub source: String,
-    /// The volume of its claim.
+    /// The volume of its PVC.
     pub volume_name: String,
-    /// What becomes of that with its claim. `None`: the claim is not this transfer's.
+    /// The reclaim policy of that volume. `None`: another transfer moves the PVC.
     pub reclaim_policy: Option<String>,
-    /// The claim.
     pub claim_name: String,
     uid: String,
 }
 
 impl Record {
-    /// `None`: the source is not there.
-    pub fn of(spec: &ObjectTransferSpec, facts: &TransferFacts) -> Option<Self> {
+    /// `None`: the source does not exist.
+    pub fn from_facts(spec: &ObjectTransferSpec, facts: &TransferFacts) -> Option<Self> {
         let volume = facts.volume.as_ref()?;
         let claim = facts.claim.as_ref()?;
         let mut record = Self {
@@ -110,7 +109,7 @@ impl Record {
     }
 }
 
-/// Without what is not needed later, and without what readers of the transfer may not read.
+/// Without fields that are not needed later, and without tokens, which users who can read the transfer may not read.
 fn without_tokens(metadata: &ObjectMeta) -> ObjectMeta {
     let mut kept = metadata.clone();
     kept.managed_fields = None;
@@ -121,7 +120,7 @@ fn without_tokens(metadata: &ObjectMeta) -> ObjectMeta {
     kept
 }
 
-/// The metadata of an object in its new place, with the mark of the transfer. Owners stay in their namespace.
+/// The metadata of the target, with the mark of the transfer. Owners are kept only in the same namespace.
 fn metadata_of_target(from: &ObjectMeta, place: &Key) -> ObjectMeta {
     let is_near = from.namespace.as_deref() == Some(&place.namespace);
     let mut annotations = from.annotations.clone().unwrap_or_default();
@@ -139,8 +138,8 @@ fn metadata_of_target(from: &ObjectMeta, place: &Key) -> ObjectMeta {
     }
 }
 
-/// The claim that takes over the volume of another one. It is full, so nobody is to fill it; and it is as it is, so nobody
-/// is to complete it either.
+/// The PVC that the volume is rebound to. No controller may fill it or change its spec, as it is filled and bound
+/// already.
 pub fn target_claim(transfer: &ObjectTransfer, record: &Record) -> Option<PersistentVolumeClaim> {
     let from: PersistentVolumeClaim = record.read()?;
     let mut metadata = metadata_of_target(&from.metadata, &target(&transfer.spec));
@@ -157,8 +156,8 @@ pub fn target_claim(transfer: &ObjectTransfer, record: &Record) -> Option<Persis
     Some(PersistentVolumeClaim { metadata, spec: Some(spec), status: None })
 }
 
-/// The DataVolume in its new place. It says that its claim is full, so that nobody asks for rights to what it was once made
-/// of.
+/// The DataVolume of the target. It declares that its PVC is filled, so that no permission for its former source is
+/// required.
 pub fn target_data_volume(transfer: &ObjectTransfer, record: &Record) -> Option<DataVolume> {
     let from: DataVolume = record.read()?;
     let mut metadata = metadata_of_target(&from.metadata, &target(&transfer.spec));
@@ -168,7 +167,7 @@ pub fn target_data_volume(transfer: &ObjectTransfer, record: &Record) -> Option<
     Some(DataVolume { metadata, spec: from.spec, status: None })
 }
 
-/// The transfer of a DataVolume's claim, which goes with that of the DataVolume.
+/// The transfer of a DataVolume's PVC, owned by that of the DataVolume.
 pub fn transfer_of_claim(transfer: &ObjectTransfer, record: &Record) -> ObjectTransfer {
     let metadata = &transfer.metadata;
     let place = target(&transfer.spec);
@@ -191,7 +190,7 @@ pub fn transfer_of_claim(transfer: &ObjectTransfer, record: &Record) -> ObjectTr
     child
 }
 
-/// A patch of a volume: it waits for the PVC of this name, whatever its UID is going to be.
+/// A patch of a volume: it is reserved for the PVC of this name, whose UID is not known yet.
 pub fn rebind_to_name(place: &Key) -> Value {
     json!({ "spec": { "claimRef": {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",

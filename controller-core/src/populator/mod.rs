@@ -1,7 +1,7 @@
-//! Filling a claim out of sight: a claim beside it is filled, and its volume then goes to the one that asked for it.
+//! Fills a PVC from a source: a worker fills a prime PVC, and its volume is then rebound to the PVC.
 //!
 //! ```text
-//! claim ── dataSourceRef ──► source        claim′ "prime-<uid>", owned by the claim
+//! PVC ──── dataSourceRef ──► source        prime PVC "prime-<uid>", owned by the PVC
 //!   │                                        │ worker fills it
 //!   │ ◄── annotations, progress, events ──── │
 //!   │ ◄── volume (claimRef moves) ────────── │ pod phase Succeeded
@@ -31,19 +31,19 @@ use crate::{claim, forklift, progress};
 pub use source::{SourceObject, source_object};
 pub use writes::populator_writes;
 
-/// What a claim is filled with.
+/// What a PVC is filled from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Source<'a> {
     /// A VolumeImportSource.
     Import(&'a VolumeImportSourceSpec),
     /// A VolumeUploadSource.
     Upload(&'a VolumeUploadSourceSpec),
-    /// One of forklift's kinds. Nothing of it is noted on the claim that is filled.
+    /// One of forklift's kinds. The prime PVC has no annotations of it.
     Forklift,
 }
 
 impl Source<'_> {
-    /// As the claim that is filled says it.
+    /// The kind that the target refers to.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Import(_) => "VolumeImportSource",
@@ -53,36 +53,36 @@ impl Source<'_> {
     }
 }
 
-/// What a populator depends on.
+/// What the plan of a populator depends on.
 pub struct Facts<'a> {
-    /// The claim that is to be filled.
+    /// The PVC that is to be filled.
     pub target: &'a PersistentVolumeClaim,
-    /// What it refers to. `None`: it is not there, or no longer.
+    /// What it refers to. `None`: it does not exist.
     pub source: Option<Source<'a>>,
-    /// The class that the claim names. `None`: it is not there.
+    /// The class that the PVC names. `None`: it does not exist.
     pub class: Option<&'a StorageClass>,
-    /// The claim that is filled in its stead.
+    /// The PVC that the worker fills.
     pub prime: Option<&'a PersistentVolumeClaim>,
-    /// The volume of that one.
+    /// The volume of the prime PVC.
     pub volume: Option<&'a PersistentVolume>,
-    /// How far the worker is, in percent.
+    /// The progress of the worker, in percent.
     pub measured: Option<f64>,
-    /// The settings in force.
+    /// The effective settings.
     pub config: Option<&'a CdiConfig>,
     /// For the labels.
     pub installation: &'a Installation,
 }
 
-/// Why a claim cannot be filled as it is.
+/// Why a PVC cannot be filled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It asks for no class at all.
+    /// The PVC requests a volume without a class.
     #[error("claim has emptystring storageclass, will not work")]
     EmptyClass,
     /// The class may have been deleted.
     #[error("storage class {name:?} not found")]
     NoClass {
-        /// What the claim names.
+        /// The class that the PVC names.
         name: String,
     },
     /// Volumes of such a provisioner cannot be moved.
@@ -96,40 +96,39 @@ pub enum Error {
 /// What to do, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PopulatorPlan {
-    /// It is none of ours.
+    /// The PVC refers to no source of these controllers.
     Ignore,
-    /// Somebody else has to do something first, and a watch will tell.
+    /// Another client has to act first; a watch reports the change.
     Wait,
-    /// Make the claim that is filled.
+    /// Create the prime PVC.
     Create {
-        /// The claim.
         prime: Box<PersistentVolumeClaim>,
         /// On the target.
         created: Event,
     },
-    /// PrimeProgress the claim that is filled.
+    /// Copy the state of the prime PVC to the target.
     Follow(PrimeProgress),
 }
 
-/// What follows from the claim that is filled. The order matters: whoever sees that the content is there also sees the
-/// labels that came with it, and whoever sees the volume sees both.
+/// What follows from the state of the prime PVC. The order matters: a client that sees that the content is complete
+/// also sees the labels that came with it, and a client that sees the volume sees both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PrimeProgress {
     /// Labels to add to the target.
     pub labels: Pairs,
     /// Annotations of the target.
     pub annotations: Changes,
-    /// Whom the volume belongs to from now on.
+    /// The new `claimRef` of the volume.
     pub rebind: Option<ObjectReference>,
-    /// The claim that was filled has no use any more.
+    /// The prime PVC is no longer needed.
     pub delete_prime: bool,
     /// On the target.
     pub events: Vec<Event>,
-    /// Nobody is going to tell that progress was made: when to look.
+    /// When to read the progress again, which no watch reports.
     pub look_again: Option<Duration>,
 }
 
-/// Annotations that the target has exactly as the claim that is filled.
+/// Annotations that the target has exactly as the prime PVC.
 const MIRRORED: [&str; 16] = [
     state::SOURCE_VIRTUAL_SIZE,
     state::SOURCE_CAPACITY,
@@ -149,10 +148,10 @@ const MIRRORED: [&str; 16] = [
     state::VDDK_VERSION,
 ];
 
-/// What has to be done for a claim that refers to a source of ours.
+/// What to do for a PVC that refers to a source of these controllers.
 ///
 /// # Errors
-/// [`Error`], where the claim can never be filled as it is.
+/// [`Error`], if the PVC can never be filled as it is.
 pub fn plan(facts: &Facts) -> Result<PopulatorPlan, Error> {
     let target = facts.target;
     let metadata = &target.metadata;
@@ -162,7 +161,7 @@ pub fn plan(facts: &Facts) -> Result<PopulatorPlan, Error> {
         return Ok(PopulatorPlan::Ignore);
     }
     if let Some(prime) = facts.prime {
-        // The source may be gone: what there is to know is on the claim.
+        // The source may be gone: the prime PVC has all that is needed.
         return Ok(PopulatorPlan::Follow(follow(facts, prime)));
     }
     let is_bound = meta::claim_phase(target) == ClaimPhase::Bound;
@@ -187,12 +186,12 @@ pub fn plan(facts: &Facts) -> Result<PopulatorPlan, Error> {
     Ok(PopulatorPlan::Create { prime: Box::new(prime), created })
 }
 
-/// Whether a reference is to a group of ours, and where its claim is.
+/// Whether a reference is to a group of these controllers, and to the namespace of its PVC.
 fn is_meant(reference: &TypedObjectReference, target: &ObjectMeta) -> bool {
     let namespace = reference.namespace.as_deref();
     match reference.api_group.as_deref() {
         Some(names::GROUP) => namespace.is_none(),
-        // These may say what is so anyway.
+        // These may name the namespace of the PVC.
         Some(names::FORKLIFT_GROUP) => {
             namespace.is_none_or(|name| name.is_empty() || name == meta::namespace(target))
         }
@@ -200,7 +199,7 @@ fn is_meant(reference: &TypedObjectReference, target: &ObjectMeta) -> bool {
     }
 }
 
-/// Whether it is known on what storage, and where the claim is going to be.
+/// Whether the storage class exists, and a node is chosen if the class waits for it.
 fn is_placed(facts: &Facts) -> Result<bool, Error> {
     let target = facts.target;
     let name = target.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
@@ -227,22 +226,22 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> PrimeProgress {
     let is_filled = pod_phase == "Succeeded" && !is_paused;
     let mut follow = PrimeProgress::default();
 
-    let is_news =
+    let is_changed =
         |key| noted(key).is_some_and(|value| meta::annotation(target, key) != Some(value));
-    let has_news = MIRRORED.into_iter().any(is_news);
-    if !is_upload && !meta::has_annotation(target, state::PRIME) && !has_news {
-        // That there is a claim beside it is written with the first news of it. Whoever uploads looks for it at once.
+    let has_changes = MIRRORED.into_iter().any(is_changed);
+    if !is_upload && !meta::has_annotation(target, state::PRIME) && !has_changes {
+        // The name of the prime PVC is written with its first report. Clients that upload look for it at once.
         return follow;
     }
     for key in MIRRORED {
         follow.annotations.put(target, key, noted(key));
     }
-    let said = &mut follow.annotations;
+    let annotations = &mut follow.annotations;
     if is_filled && is_upload {
-        // Clients take this for a claim that still waits for them.
-        said.remove(target, state::PRIME);
+        // Clients take a PVC with this annotation for one that still waits for an upload.
+        annotations.remove(target, state::PRIME);
     } else {
-        said.set(target, state::PRIME, meta::name(&prime.metadata));
+        annotations.set(target, state::PRIME, meta::name(&prime.metadata));
     }
     let measured = facts.measured.map(progress::percent);
     let known = meta::annotation(target, state::POPULATOR_PROGRESS);
@@ -250,14 +249,14 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> PrimeProgress {
     let shown = if is_filled {
         progress::ALL
     } else {
-        // A server that was lost has lost what it had.
+        // A server that was lost has lost the data that it had received.
         progress::while_running(measured.as_deref().or(known.filter(|_| is_ready)))
     };
-    said.set(target, state::POPULATOR_PROGRESS, shown);
+    annotations.set(target, state::POPULATOR_PROGRESS, shown);
 
     let before = meta::annotation(target, state::POD_PHASE).unwrap_or_default();
     if pod_phase != before {
-        follow.events.extend(told(facts, is_upload, pod_phase, is_paused));
+        follow.events.extend(phase_event(facts, is_upload, pod_phase, is_paused));
     }
     follow.look_again = (pod_phase == "Running").then(|| {
         if is_upload { progress::upload_poll(facts.measured, known) } else { progress::POLL }
@@ -280,7 +279,7 @@ fn follow(facts: &Facts, prime: &PersistentVolumeClaim) -> PrimeProgress {
     follow
 }
 
-/// The claim that was filled is gone, and its work is done.
+/// The prime PVC has been deleted, since the target has its volume.
 fn finished(facts: &Facts) -> PrimeProgress {
     let mut follow = PrimeProgress::default();
     if is_upload(facts) {
@@ -294,7 +293,7 @@ fn is_upload(facts: &Facts) -> bool {
     reference.is_some_and(|reference| reference.kind == "VolumeUploadSource")
 }
 
-fn told(facts: &Facts, is_upload: bool, pod_phase: &str, is_paused: bool) -> Option<Event> {
+fn phase_event(facts: &Facts, is_upload: bool, pod_phase: &str, is_paused: bool) -> Option<Event> {
     let name = meta::name(&facts.target.metadata);
     let failed = |reason, what| Some(Event::warning(reason, format!("{what} into {name} failed")));
     let done = |reason, what| Some(Event::normal(reason, format!("{what} into {name} succeeded")));
@@ -320,14 +319,14 @@ fn offered_labels(target: &PersistentVolumeClaim, prime: &PersistentVolumeClaim)
         .collect()
 }
 
-/// Whom the volume has to name as its claim. `None`, where it does already, or is not the one that was filled.
+/// The new `claimRef` of the volume. `None`: it has that already, or it is not the volume of the prime PVC.
 fn rebind(
     target: &PersistentVolumeClaim,
     prime: &PersistentVolumeClaim,
     volume: Option<&PersistentVolume>,
 ) -> Option<ObjectReference> {
     let owner = volume?.spec.as_ref()?.claim_ref.as_ref()?;
-    // Never the volume of anybody else, whatever its name.
+    // Never the volume of another PVC, whatever its name.
     if owner.uid.as_deref() != Some(meta::uid(&prime.metadata)) {
         return None;
     }

@@ -1,6 +1,6 @@
-//! The claim that is filled in the stead of another.
+//! The prime PVC, which a worker fills for its target.
 
-use api::annotations::{import as order, request, state};
+use api::annotations::{import as import_keys, request, state};
 use api::v1beta1::ContentType;
 use api::{labels, names};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -10,7 +10,7 @@ use super::{Facts, Source};
 use crate::meta::{self, Pairs};
 use crate::{claim, import, worker};
 
-/// On the same storage and as large as the target, with all that a worker has to know in its annotations.
+/// On the same storage and as large as the target, with all that its worker needs in annotations.
 pub(super) fn object(facts: &Facts, source: Source) -> PersistentVolumeClaim {
     let target = &facts.target.metadata;
     let mut labels = facts.installation.labels();
@@ -59,10 +59,10 @@ fn of_source(facts: &Facts, source: Source) -> Pairs {
             pairs.extend(spec.source.as_ref().map(claim::annotations).unwrap_or_default());
             let stages = spec.checkpoints.as_deref().unwrap_or_default();
             pairs.extend(import::stages::first(stages, spec.final_checkpoint.unwrap_or(false)));
-            // Noted from the beginning, as that need not be written then when the worker is made.
+            // Set at creation, which saves a write when the worker is created.
             let prime = names::prime_pvc(meta::uid(&facts.target.metadata));
             let stage = stages.first().map(|stage| stage.current.as_str());
-            pairs.insert(order::POD_NAME.into(), names::importer_pod(&prime, stage));
+            pairs.insert(import_keys::POD_NAME.into(), names::importer_pod(&prime, stage));
             pairs
         }
         Source::Upload(spec) => {

@@ -1,4 +1,4 @@
-//! The object that the claim of a DataVolume refers to.
+//! The object that the PVC of a DataVolume refers to.
 
 use api::names;
 use api::v1beta1::{
@@ -10,16 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::meta;
 use crate::operation::Operation;
 
-/// A source of ours.
+/// A source of a populator.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceObject {
-    /// What is imported.
     Import(Box<VolumeImportSource>),
-    /// What is going to be uploaded.
     Upload(Box<VolumeUploadSource>),
 }
 
-/// The source that the claim of a DataVolume refers to, to be made before the claim. `None`: other controllers make it, or
+/// The source that the PVC of a DataVolume refers to, created before the PVC. `None`: another controller creates it, or
 /// there is none.
 pub fn source_object(volume: &DataVolume, operation: &Operation) -> Option<SourceObject> {
     let spec = &volume.spec;
@@ -36,7 +34,7 @@ pub fn source_object(volume: &DataVolume, operation: &Operation) -> Option<Sourc
     let uid = meta::uid(&volume.metadata);
     match operation {
         Operation::Import(source) => {
-            // Stages are of one disk: no other claim may be filled from them.
+            // Checkpoints are of one disk: no other PVC may be filled from them.
             let knows_stages = source.imageio.is_some() || source.vddk.is_some();
             let stages = spec.checkpoints.clone().filter(|all| knows_stages && !all.is_empty());
             let in_stages = stages.is_some();

@@ -100,7 +100,7 @@ impl Case {
 }
 
 #[test]
-fn a_claim_is_begun_when_everything_is_known() {
+fn prime_pvc_creation_decision_table() {
     type Change = fn(&mut Case);
     let table: [(&str, Change, &str); 14] = [
         ("everything", |_| (), "create"),
@@ -135,7 +135,7 @@ fn a_claim_is_begun_when_everything_is_known() {
             "ignore",
         ),
         (
-            "bound by somebody else",
+            "bound by another client",
             |c| c.target = target("VolumeImportSource", json!({ "status": { "phase": "Bound" } })),
             "ignore",
         ),
@@ -179,7 +179,7 @@ fn a_claim_is_begun_when_everything_is_known() {
 }
 
 #[test]
-fn a_claim_that_waits_for_its_consumer_is_begun_by_a_node_or_a_word() {
+fn pvc_that_waits_for_its_consumer_is_filled_once_it_has_a_node_or_binds_immediately() {
     for (annotations, migrated) in [
         (json!({ request::SELECTED_NODE: "node-1" }), false),
         (json!({ request::BIND_IMMEDIATE: "" }), false),
@@ -195,7 +195,7 @@ fn a_claim_that_waits_for_its_consumer_is_begun_by_a_node_or_a_word() {
 }
 
 #[test]
-fn the_claim_that_is_filled_is_like_the_target_and_knows_the_source() {
+fn prime_pvc_has_the_spec_of_the_target_and_annotations_of_the_source() {
     let mut case = Case::new();
     case.target = target(
         "VolumeImportSource",
@@ -233,7 +233,7 @@ fn the_claim_that_is_filled_is_like_the_target_and_knows_the_source() {
 }
 
 #[test]
-fn the_target_tells_what_the_other_claim_tells() {
+fn target_has_the_annotations_of_its_prime_pvc() {
     let mut case = Case::new();
     case.target = target(
         "VolumeImportSource",
@@ -257,7 +257,7 @@ fn the_target_tells_what_the_other_claim_tells() {
 }
 
 #[test]
-fn a_claim_beside_it_of_which_there_is_no_news_costs_no_write() {
+fn new_prime_pvc_without_a_report_causes_no_write() {
     let mut case = Case::new();
     case.target = target(
         "VolumeImportSource",
@@ -266,12 +266,12 @@ fn a_claim_beside_it_of_which_there_is_no_news_costs_no_write() {
     case.prime = Some(prime("Bound", json!({})));
     assert_eq!(case.follow(), PrimeProgress::default());
     case.target = target("VolumeImportSource", json!({}));
-    // Whatever is said of it is written together with its name.
+    // The first report is written together with the name of the prime PVC.
     case.prime = Some(prime("Bound", json!({ state::RUNNING_REASON: "Queued" })));
     let written = case.follow().annotations.0;
     let keys: Vec<_> = written.keys().map(String::as_str).collect();
     assert_eq!(keys, [state::RUNNING_REASON, state::POPULATOR_PROGRESS, state::PRIME]);
-    // Whoever uploads looks for the name.
+    // Clients that upload look for the name.
     case.import = None;
     case.target = target("VolumeUploadSource", json!({}));
     case.prime = Some(prime("Pending", json!({})));
@@ -279,7 +279,7 @@ fn a_claim_beside_it_of_which_there_is_no_news_costs_no_write() {
 }
 
 #[test]
-fn the_volume_moves_when_its_content_is_complete() {
+fn volume_is_rebound_when_its_content_is_complete() {
     let done = json!({ state::POD_PHASE: "Succeeded" });
     let mut case = Case::new();
     case.prime = Some(prime("Bound", done.clone()));
@@ -295,13 +295,13 @@ fn the_volume_moves_when_its_content_is_complete() {
     assert_eq!(follow.events[0].reason, "importSucceeded");
     assert!(!follow.delete_prime);
 
-    // Whoever has the volume by now, it is not taken twice, and never from others.
+    // The volume is not rebound if it is bound to the target or to another PVC.
     for owner in ["t-uid", "other"] {
         case.volume = Some(volume(owner));
         assert_eq!(case.follow().rebind, None, "{owner}");
     }
 
-    // The target has it: the other claim has lost it, and goes.
+    // The target has it: the prime PVC is Lost and is deleted.
     case.prime = Some(prime("Lost", done));
     let bound = |retain: &str| {
         target(
@@ -318,7 +318,7 @@ fn the_volume_moves_when_its_content_is_complete() {
 }
 
 #[test]
-fn between_two_stages_the_volume_stays_where_it_is() {
+fn volume_is_not_rebound_between_two_checkpoints() {
     let mut case = Case::new();
     let paused = json!({ state::POD_PHASE: "Succeeded", state::CHECKPOINT_CURRENT: "s1" });
     case.prime = Some(prime("Bound", paused));
@@ -332,7 +332,7 @@ fn between_two_stages_the_volume_stays_where_it_is() {
 }
 
 #[test]
-fn an_upload_takes_its_address_back_when_it_is_complete() {
+fn complete_upload_removes_the_name_of_the_prime_pvc() {
     let mut case = Case::new();
     case.target = target("VolumeUploadSource", json!({}));
     case.import = None;
@@ -358,16 +358,16 @@ fn an_upload_takes_its_address_back_when_it_is_complete() {
 }
 
 #[test]
-fn whatever_the_order_of_things_a_second_look_changes_nothing() {
+fn second_plan_changes_nothing_in_any_state() {
     for phase in ["Pending", "Bound", "Lost"] {
         for pod in ["", "Pending", "Running", "Failed", "Succeeded", "Unknown"] {
             for target_phase in ["Pending", "Bound"] {
                 for kind in ["VolumeImportSource", "VolumeUploadSource"] {
                     let mut case = Case::new();
                     case.target = target(kind, json!({ "status": { "phase": target_phase } }));
-                    let said =
+                    let annotations =
                         if pod.is_empty() { json!({}) } else { json!({ state::POD_PHASE: pod }) };
-                    case.prime = Some(prime(phase, said));
+                    case.prime = Some(prime(phase, annotations));
                     case.volume = Some(volume("p-uid"));
                     let first = case.follow();
                     if first.rebind.is_some() || first.delete_prime {

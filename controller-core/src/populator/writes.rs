@@ -12,7 +12,7 @@ use crate::object::{Key, ObjectKind};
 use crate::plan::{Plan, Requeue, Write};
 use crate::refusal::{CauseText, OnRefused, PvcNote, RefusalReport, ReportedFailures};
 
-/// The writes of a plan that was made of these facts.
+/// The writes of the plan for these facts.
 pub fn populator_writes(facts: &Facts, plan: PopulatorPlan) -> Plan {
     match plan {
         PopulatorPlan::Ignore | PopulatorPlan::Wait => Plan::default(),
@@ -31,7 +31,7 @@ fn creation(target: &PersistentVolumeClaim, prime: PersistentVolumeClaim, create
         prefix: String::new(),
         cause: CauseText::Message,
         audience: bound::audience(component, target, None),
-        // The DataVolume's condition says it too.
+        // The DataVolume's condition reports it too.
         note: Some((Key::new(meta::namespace(metadata), meta::name(metadata)), PvcNote::NotBound)),
     };
     let mut plan = Plan {
@@ -45,8 +45,8 @@ fn creation(target: &PersistentVolumeClaim, prime: PersistentVolumeClaim, create
     plan
 }
 
-/// Labels come with the annotations in one write: a client that sees that the content is there also sees its labels. Then the
-/// volume, so that a client that sees it sees both; the prime PVC last, which keeps the volume until then.
+/// Labels come with the annotations in one write: a client that sees that the content is there also sees its labels.
+/// Then the volume, so that a client that sees it sees both; the prime PVC last, which keeps the volume until then.
 fn follow(facts: &Facts, progress: PrimeProgress) -> Plan {
     let PrimeProgress { labels, annotations, rebind, delete_prime, events, look_again } = progress;
     let noted = Write::metadata(facts.target, &labels, &annotations);

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// The row for a class: its provisioner, and for some of them what its parameters make of it. `None`: the provisioner is
-/// known, but not what the parameters ask for.
-pub(super) fn of(provisioner: &str, parameters: &BTreeMap<String, String>) -> Option<String> {
+/// The row for a class: its provisioner, and for some of them a suffix that depends on the parameters. `None`: the
+/// provisioner is known, but its parameters are not.
+pub(super) fn storage_profile_key(
+    provisioner: &str,
+    parameters: &BTreeMap<String, String>,
+) -> Option<String> {
     let text = |name: &str| parameters.get(name).map(String::as_str).unwrap_or_default();
     let lower = |name: &str| text(name).to_lowercase();
     let is_set = |name: &str| !text(name).is_empty();
@@ -84,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_decide_on_the_row() {
+    fn row_depends_on_the_parameters() {
         let nfs = ("sharedv4_mount_options", "vers=3.0, nolock");
         type Parameters<'a> = &'a [(&'a str, &'a str)];
         let table: &[(&str, Parameters, Option<&str>)] = &[
@@ -144,7 +147,11 @@ mod tests {
         for (provisioner, parameters, variant) in table {
             let map = parameters.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
             let expected = variant.map(|variant| format!("{provisioner}{variant}"));
-            assert_eq!(of(provisioner, &map), expected, "{provisioner} {parameters:?}");
+            assert_eq!(
+                storage_profile_key(provisioner, &map),
+                expected,
+                "{provisioner} {parameters:?}"
+            );
         }
     }
 }

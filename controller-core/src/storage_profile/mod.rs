@@ -1,4 +1,4 @@
-//! What a StorageProfile says of its storage class.
+//! The StorageProfile of a storage class.
 
 mod key;
 mod table;
@@ -16,13 +16,13 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::json;
 
-use crate::conditions::{self, Said};
+use crate::conditions::{self, ConditionState};
 use crate::meta::{self, Changes, Installation, Pairs};
 use crate::object::ObjectRef;
 use crate::plan::{StatusPatch, Write};
 use crate::volume::PersistentVolume;
 
-/// Provisioners whose classes are not for disks, so that nobody need say what their claims may be.
+/// Provisioners whose classes are not for disks, so that their capabilities are not needed.
 pub const UNSUPPORTED: [&str; 5] = [
     "openshift-storage.noobaa.io/obc",
     "openshift-storage.ceph.rook.io/bucket",
@@ -39,26 +39,23 @@ const CLAIM: &str = "pvc";
 
 /// What a profile depends on.
 pub struct Facts<'a> {
-    /// The class.
     pub class: &'a StorageClass,
-    /// The profile as it is.
+    /// The present profile.
     pub profile: Option<&'a StorageProfile>,
-    /// Classes of snapshots; `None` where the cluster knows no snapshots.
+    /// `None`: the cluster has no snapshot API.
     pub snapshot_classes: Option<&'a [SnapshotClass]>,
-    /// Volumes of the class, which matter where nobody provisions them.
+    /// Volumes of the class, for classes without a provisioner.
     pub volumes: &'a [PersistentVolume],
 }
 
 /// A VolumeSnapshotClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotClass {
-    /// Its name.
     pub name: String,
-    /// Who takes the snapshots.
     pub driver: String,
-    /// It has the mark of a default.
+    /// It has the annotation of the default class.
     pub is_default: bool,
-    /// What the driver is told.
+    /// For the driver.
     pub parameters: Pairs,
 }
 
@@ -79,14 +76,14 @@ impl Plan {
             if self.status.snapshot_class.is_none() {
                 status["snapshotClass"] = json!(null);
             }
-            StatusPatch { target: ObjectRef::of(profile), status }
+            StatusPatch { target: ObjectRef::for_object(profile), status }
         });
         let writes = Write::annotations(profile, &self.annotations);
         crate::plan::Plan { status, ..crate::plan::Plan::writes(writes) }
     }
 }
 
-/// A profile of which nothing is known yet.
+/// A profile without status.
 pub fn new_profile(
     name: &str,
     installation: &Installation,
@@ -106,28 +103,28 @@ pub fn new_profile(
     }
 }
 
-/// What only the administrator can put right.
+/// Errors in the spec, which only the administrator can correct.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// `spec.snapshotClass` names nothing.
+    /// `spec.snapshotClass` names a class that does not exist.
     #[error("the VolumeSnapshotClass {name:?} of the StorageProfile's spec does not exist")]
     NoSuchSnapshotClass {
         /// What it names.
         name: String,
     },
-    /// An entry of `spec.claimPropertySets` is half.
+    /// An entry of `spec.claimPropertySets` is incomplete.
     #[error("each ClaimPropertySet must provide both volume mode and access modes")]
     HalfPropertySet,
 }
 
-/// What the profile of a class should say.
+/// Annotations and status of the profile of a class.
 ///
 /// # Errors
-/// [`Error`], where the spec cannot be meant.
+/// [`Error`], if the spec is invalid.
 pub fn plan(facts: &Facts, now: Timestamp) -> Result<Plan, Error> {
     let class = facts.class;
     let parameters = class.parameters.clone().unwrap_or_default();
-    let key = key::of(&class.provisioner, &parameters);
+    let key = key::storage_profile_key(&class.provisioner, &parameters);
     let known = key.as_deref().and_then(table::capabilities);
     let spec = facts.profile.map(|profile| profile.spec.clone()).unwrap_or_default();
     let empty = ObjectMeta::default();
@@ -159,12 +156,17 @@ pub fn plan(facts: &Facts, now: Timestamp) -> Result<Plan, Error> {
     let cron_class = cron_snapshot_class(facts, key.as_deref());
     annotations.put(present, request::CRON_SNAPSHOT_CLASS, cron_class);
 
-    let mut said = facts
+    let mut all_conditions = facts
         .profile
         .and_then(|profile| profile.status.as_ref()?.conditions.clone())
         .unwrap_or_default();
     let is_known = known.is_some_and(|known| !known.sets.is_empty());
-    conditions::set(&mut said, wire::RECOGNIZED, &recognized(key.is_some(), is_known), now);
+    conditions::set(
+        &mut all_conditions,
+        wire::RECOGNIZED,
+        &recognized(key.is_some(), is_known),
+        now,
+    );
 
     let status = StorageProfileStatus {
         storage_class: Some(meta::name(&class.metadata).to_owned()),
@@ -181,24 +183,25 @@ pub fn plan(facts: &Facts, now: Timestamp) -> Result<Plan, Error> {
                 .unwrap_or_else(|| if advised_format { SNAPSHOT } else { CLAIM }.to_owned()),
         ),
         snapshot_class,
-        conditions: Some(said),
+        conditions: Some(all_conditions),
     };
     Ok(Plan { annotations, status })
 }
 
-/// The administrator's word, on the profile or the class; else what is known, as far as snapshots can be taken.
+/// As configured on the profile or the class; else the advised one. Without a snapshot class, snapshots are not
+/// advised.
 fn clone_strategy(
     spec: Option<&str>,
     class: Option<&str>,
     known: Option<&str>,
     has_snapshots: bool,
 ) -> String {
-    let said = spec.or(class.filter(|strategy| CLONE_STRATEGIES.contains(strategy)));
+    let configured = spec.or(class.filter(|strategy| CLONE_STRATEGIES.contains(strategy)));
     let advised = || match known.unwrap_or(SNAPSHOT) {
         SNAPSHOT if !has_snapshots => COPY,
         strategy => strategy,
     };
-    said.unwrap_or_else(advised).to_owned()
+    configured.unwrap_or_else(advised).to_owned()
 }
 
 /// The one that the spec names, if it is of this storage; else the default one, else the first by name.
@@ -213,7 +216,7 @@ fn snapshot_class(facts: &Facts, named: Option<&str>) -> Result<Option<String>, 
     Ok(first(classes.iter().filter(|class| class.driver == driver)).map(str::to_owned))
 }
 
-/// Google's disks have snapshots that are made for being restored often.
+/// Google's disks have a kind of snapshots that is optimized for frequent restores.
 fn cron_snapshot_class<'a>(facts: &Facts<'a>, key: Option<&str>) -> Option<&'a str> {
     let driver = "pd.csi.storage.gke.io";
     let fits = |class: &&SnapshotClass| {
@@ -234,7 +237,7 @@ fn one_set((access, volume_mode): &table::Set) -> ClaimPropertySet {
     ClaimPropertySet { access_modes: vec![(*access).to_owned()], volume_mode: *volume_mode }
 }
 
-/// What volumes that somebody made by hand can be claimed as, in the order of the alphabet.
+/// Access modes and volume modes of volumes that an administrator has created, in alphabetical order.
 fn sets_of(volumes: &[PersistentVolume]) -> Vec<ClaimPropertySet> {
     let mut found = BTreeSet::new();
     for spec in volumes.iter().filter_map(|volume| volume.spec.as_ref()) {
@@ -248,14 +251,22 @@ fn sets_of(volumes: &[PersistentVolume]) -> Vec<ClaimPropertySet> {
     found.into_iter().map(set).collect()
 }
 
-fn recognized(parameters_are_known: bool, storage_is_known: bool) -> Said {
+fn recognized(parameters_are_known: bool, storage_is_known: bool) -> ConditionState {
     if !parameters_are_known {
         let message = "Storage class parameters are not recognized";
-        Said::new(status::FALSE, reason::UNRECOGNIZED_PARAMETERS, message)
+        ConditionState::new(status::FALSE, reason::UNRECOGNIZED_PARAMETERS, message)
     } else if storage_is_known {
-        Said::new(status::TRUE, reason::RECOGNIZED_PROVISIONER, "Provisioner is recognized")
+        ConditionState::new(
+            status::TRUE,
+            reason::RECOGNIZED_PROVISIONER,
+            "Provisioner is recognized",
+        )
     } else {
-        Said::new(status::FALSE, reason::UNRECOGNIZED_PROVISIONER, "Provisioner is not recognized")
+        ConditionState::new(
+            status::FALSE,
+            reason::UNRECOGNIZED_PROVISIONER,
+            "Provisioner is not recognized",
+        )
     }
 }
 

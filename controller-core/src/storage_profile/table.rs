@@ -1,23 +1,23 @@
-//! What is known of each kind of storage.
+//! The capabilities of each kind of storage.
 
 use api::v1beta1::ClaimVolumeMode::{self, Block, Filesystem};
 
-/// What claims on some storage may be, and what else is advised for it.
+/// The modes that PVCs on some storage support, and further advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Capabilities {
     /// In the order of preference.
     pub sets: &'static [Set],
-    /// How claims are best cloned.
+    /// The best strategy for clones.
     pub clone_strategy: Option<&'static str>,
     /// Golden images are best kept as snapshots.
     pub cron_snapshots: bool,
-    /// The storage makes no smaller volume.
+    /// The storage provisions no smaller volume.
     pub minimum_size: Option<&'static str>,
-    /// Golden images are best imported into ReadWriteOnce claims.
+    /// Golden images are best imported into ReadWriteOnce PVCs.
     pub cron_read_write_once: bool,
 }
 
-/// Access mode and volume mode of a claim.
+/// Access mode and volume mode of a PVC.
 pub(super) type Set = (&'static str, ClaimVolumeMode);
 
 const RWO_BLOCK: Set = ("ReadWriteOnce", Block);
@@ -41,7 +41,7 @@ const COPY: &str = "copy";
 const SNAPSHOT: &str = "snapshot";
 const CSI_CLONE: &str = "csi-clone";
 
-/// What is known of the storage with this key, which [`super::key::of`] makes.
+/// The capabilities of the storage with this key, which [`super::key::storage_profile_key`] returns.
 pub(super) fn capabilities(key: &str) -> Option<Capabilities> {
     let row = TABLE.iter().find(|(name, ..)| *name == key)?;
     let (_, sets, clone_strategy, cron_snapshots, minimum_size, cron_read_write_once) = *row;

@@ -33,14 +33,14 @@ fn planned(
 }
 
 #[test]
-fn every_row_can_be_found_once_and_says_what_kubernetes_can_read() {
+fn every_row_is_unique_and_valid() {
     let mut keys = BTreeSet::new();
     for (key, sets, strategy, _, size, _) in table::TABLE {
         assert!(keys.insert(key), "{key} is there twice");
         assert_eq!(table::capabilities(key).unwrap().sets, *sets);
         assert!(strategy.is_none_or(|strategy| CLONE_STRATEGIES.contains(&strategy)), "{key}");
         assert!(size.is_none_or(|size| size.parse::<contract::Quantity>().is_ok()), "{key}");
-        assert!(!sets.is_empty() || size.is_some(), "{key} says nothing");
+        assert!(!sets.is_empty() || size.is_some(), "{key} is empty");
     }
     assert_eq!(keys.len(), 80);
     for unsupported in UNSUPPORTED {
@@ -49,12 +49,12 @@ fn every_row_can_be_found_once_and_says_what_kubernetes_can_read() {
 }
 
 #[test]
-fn how_claims_are_cloned_is_said_or_known_or_copied() {
+fn clone_strategy_decision_table() {
     let ceph = "rbd.csi.ceph.com"; // csi-clone
     let gke = "pd.csi.storage.gke.io"; // snapshot
     let other = "other.example";
     let taken = "has snapshots";
-    // Provisioner, snapshots, the spec, the class, what comes of it.
+    // Provisioner, snapshots, the spec, the class, the result.
     for (provisioner, snapshot, spec, annotation, expected) in [
         (ceph, "", None, None, "csi-clone"),
         (ceph, "", Some("copy"), Some("snapshot"), "copy"),
@@ -117,7 +117,7 @@ fn the_snapshot_class_is_the_named_one_or_the_default_or_the_first() {
 }
 
 #[test]
-fn golden_images_are_kept_as_snapshots_where_that_is_known_to_be_better() {
+fn source_format_is_the_configured_or_the_advised_one() {
     let format = |provisioner, classes: Option<&[SnapshotClass]>, spec| {
         let plan = planned(&class(provisioner), Some(&profile(spec)), classes);
         plan.status.data_import_cron_source_format.unwrap()
@@ -133,7 +133,7 @@ fn golden_images_are_kept_as_snapshots_where_that_is_known_to_be_better() {
 }
 
 #[test]
-fn claims_are_what_the_administrator_says_or_the_table() {
+fn property_sets_are_those_of_the_spec_or_of_the_table() {
     let sets = |plan: &Plan| {
         let sets = plan.status.claim_property_sets.clone().unwrap();
         let text = |set: &ClaimPropertySet| {
@@ -165,7 +165,7 @@ fn claims_are_what_the_administrator_says_or_the_table() {
 }
 
 #[test]
-fn volumes_that_nobody_provisions_speak_for_themselves() {
+fn property_sets_without_a_provisioner_are_those_of_the_volumes() {
     let volume = |modes: &[&str], mode: Option<&str>| -> PersistentVolume {
         serde_json::from_value(json!({ "spec": { "accessModes": modes, "volumeMode": mode } }))
             .unwrap()
@@ -192,7 +192,7 @@ fn volumes_that_nobody_provisions_speak_for_themselves() {
 }
 
 #[test]
-fn what_is_not_recognized_is_said() {
+fn recognized_condition_decision_table() {
     let reason = |class: &StorageClass| {
         let condition = planned(class, None, None).status.conditions.unwrap().remove(0);
         (condition.status, condition.reason.unwrap())
@@ -204,7 +204,7 @@ fn what_is_not_recognized_is_said() {
         reason(&class("csi.trident.netapp.io")),
         is("False", "UnrecognizedStorageClassParameters")
     );
-    // A least size is no knowledge of what claims may be.
+    // A minimum size alone does not make the storage recognized.
     assert_eq!(reason(&class("xspc.csi.hpe.com")), is("False", "UnrecognizedProvisioner"));
 }
 
@@ -240,7 +240,7 @@ fn advice_in_annotations_does_not_overrule_the_administrator() {
 }
 
 #[test]
-fn a_profile_that_is_as_it_should_be_is_left_alone() {
+fn current_profile_is_not_written() {
     for (key, ..) in table::TABLE {
         let class = class(key.split_once("/nfs").map_or(*key, |(provisioner, _)| provisioner));
         let first = planned(&class, None, Some(&[]));

@@ -1,4 +1,4 @@
-//! Claims that are uploaded to: a server for each, a name for it, and what it tells.
+//! PVCs that are uploaded to: an upload server for each, its Service, and its status.
 
 mod pod;
 
@@ -23,14 +23,14 @@ use crate::virtual_size;
 
 pub use pod::{Facts, hosts, pod, secret, service};
 
-/// The client that an upload server believes: the upload proxy.
+/// The client that an upload server accepts: the upload proxy.
 pub const CLIENT_NAME: &str = contract::upload::PROXY_CLIENT_NAME;
 
-/// What people are told of a server that asks for scratch space.
+/// Message of an upload server that requests scratch space.
 const SCRATCH_MESSAGE: &str = "scratch space required and none found";
 
-/// Name of a claim's upload server, and of the service before that is made fit for one. It is noted on the claim for others
-/// to see; who reads it there would follow, and delete, whatever pod somebody has named.
+/// Name of a PVC's upload server. Always computed: the annotation with the name is for users, and a controller that
+/// read it would delete whichever pod a user has named there.
 pub fn pod_name(claim: &PersistentVolumeClaim) -> String {
     names::upload_server(meta::name(&claim.metadata))
 }
@@ -40,12 +40,12 @@ pub fn secret_name(claim: &PersistentVolumeClaim, suffix: &str) -> String {
     format!("{}-upload-server-{suffix}", meta::uid(&claim.metadata))
 }
 
-/// Name of the service, by which the proxy finds the server of a claim.
+/// Name of the Service, by which the proxy finds the server of a PVC.
 pub fn service_name(claim: &PersistentVolumeClaim) -> String {
     names::label_value(&names::upload_server(meta::name(&claim.metadata)))
 }
 
-/// What has to be done for a claim that has no server. `pods`: all that mount it.
+/// What to do for a PVC without a server. `pods`: all that mount it.
 pub fn decide_start(
     claim: &PersistentVolumeClaim,
     pods: &[Pod],
@@ -70,20 +70,20 @@ pub fn decide_start(
     decide_worker_start(claim, pods, honors_waiting, worker)
 }
 
-/// What to write on the claim, and what becomes of the server.
+/// What to write to the PVC, and the action on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Annotations to change.
     pub annotations: Changes,
-    /// On the claim.
+    /// On the PVC.
     pub events: Vec<Event>,
-    /// What becomes of the pod. Its service goes with the claim, or when the upload is complete.
+    /// Action on the pod. Its Service is deleted with the PVC, or when the upload is complete.
     pub pod: PodAction,
-    /// Nobody uploads any more.
+    /// The upload is complete or no longer requested.
     pub is_over: bool,
 }
 
-/// What follows for a claim from its upload server.
+/// What follows for a PVC from the status of its upload server.
 pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     let present = &claim.metadata;
     let mut plan = Plan {
@@ -98,43 +98,43 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
         return plan;
     }
     let report = report(pod);
-    let said = &mut plan.annotations;
+    let changes = &mut plan.annotations;
     let noted = meta::annotation(present, state::POD_RESTARTS).and_then(|text| text.parse().ok());
-    said.set(present, state::POD_RESTARTS, report.restarts.max(noted.unwrap_or(0)).to_string());
+    changes.set(present, state::POD_RESTARTS, report.restarts.max(noted.unwrap_or(0)).to_string());
     match &report.exit {
-        // Its certificates have had their time: another one takes its place, with new ones.
+        // Its certificates have expired: another server with new ones replaces it.
         Some(Exit::Message(message)) if message.deadline_passed == Some(true) => {
-            said.set(present, state::POD_PHASE, "");
-            said.set(present, state::POD_READY, "false");
+            changes.set(present, state::POD_PHASE, "");
+            changes.set(present, state::POD_READY, "false");
             plan.pod = PodAction::Delete;
             return plan;
         }
         Some(Exit::Message(message)) if message.scratch_space_required == Some(true) => {
-            said.set(present, import::REQUIRES_SCRATCH, "true");
-            said.set(present, state::POD_READY, "false");
-            say(said, present, false, reason::SCRATCH_SPACE_REQUIRED, SCRATCH_MESSAGE);
+            changes.set(present, import::REQUIRES_SCRATCH, "true");
+            changes.set(present, state::POD_READY, "false");
+            set_running(changes, present, false, reason::SCRATCH_SPACE_REQUIRED, SCRATCH_MESSAGE);
             plan.pod = PodAction::Delete;
             return plan;
         }
         Some(Exit::Message(message)) => {
             if message.preallocation_applied == Some(true) {
-                said.set(present, state::PREALLOCATION, "true");
+                changes.set(present, state::PREALLOCATION, "true");
             }
-            virtual_size::note(said, claim, message);
+            virtual_size::record_virtual_size(changes, claim, message);
             let text = message.message.as_deref().unwrap_or_default();
-            say(said, present, false, reason::COMPLETED, text);
+            set_running(changes, present, false, reason::COMPLETED, text);
         }
-        Some(Exit::Text { reason, text, .. }) => say(said, present, false, reason, text),
+        Some(Exit::Text { reason, text, .. }) => set_running(changes, present, false, reason, text),
         None => {
             if let Some((running, reason, message)) = &report.running {
-                say(said, present, *running, reason, message);
+                set_running(changes, present, *running, reason, message);
             }
         }
     }
-    said.set(present, state::POD_PHASE, report.phase.as_str());
-    said.set(present, state::POD_READY, is_ready(pod).to_string());
+    changes.set(present, state::POD_PHASE, report.phase.as_str());
+    changes.set(present, state::POD_READY, is_ready(pod).to_string());
     if report.phase == PodPhase::Succeeded {
-        // Of a copy the pod that reads tells.
+        // For a copy, the source pod reports the success.
         let is_copy = meta::has_annotation(present, request::CLONE_REQUEST);
         if meta::worker_phase(present) != PodPhase::Succeeded && !is_copy {
             plan.events.push(Event::normal(events::UPLOAD_SUCCEEDED, "Upload Successful"));
@@ -147,8 +147,9 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     plan
 }
 
-/// What follows from the server's status. Its service is deleted when the upload is over: a server that is kept for the user
-/// to look at loses it with the event, which is recorded once. The pod is deleted last, as its status is lost then.
+/// What follows from the server's status. Its service is deleted when the upload is over: a server that is kept for the
+/// user to look at loses it with the event, which is recorded once. The pod is deleted last, as its status is lost
+/// then.
 pub fn plan_report(claim: &PersistentVolumeClaim, pod: &Pod, report: Plan) -> crate::plan::Plan {
     let mut plan = crate::plan::Plan::writes(Write::annotations(claim, &report.annotations));
     let is_ending = report.pod == PodAction::Delete;
@@ -170,8 +171,8 @@ pub fn deadline(now: Timestamp, lifetime: Duration) -> Timestamp {
     deadline.unwrap_or(Timestamp::MAX)
 }
 
-/// Whether somebody is to send what the claim holds: a client, or the pod that reads the source of a copy. Nobody sends
-/// anything else to a helper of a clone.
+/// Whether a client or the source pod of a copy is to send the content of the PVC. Temporary PVCs of a clone receive
+/// only copies.
 fn is_wanted(metadata: &ObjectMeta) -> bool {
     let is_target = meta::has_annotation(metadata, request::UPLOAD_TARGET);
     copy::needs_server(metadata) || is_target && clone::owner_uid(metadata).is_none()
@@ -184,10 +185,16 @@ fn is_ready(pod: &Pod) -> bool {
     containers.is_some_and(|all| !all.is_empty() && all.iter().all(|container| container.ready))
 }
 
-fn say(said: &mut Changes, present: &ObjectMeta, running: bool, reason: &str, message: &str) {
-    said.set(present, state::RUNNING, running.to_string());
-    said.set(present, state::RUNNING_REASON, reason);
-    said.set(present, state::RUNNING_MESSAGE, message);
+fn set_running(
+    changes: &mut Changes,
+    present: &ObjectMeta,
+    running: bool,
+    reason: &str,
+    message: &str,
+) {
+    changes.set(present, state::RUNNING, running.to_string());
+    changes.set(present, state::RUNNING_REASON, reason);
+    changes.set(present, state::RUNNING_MESSAGE, message);
 }
 
 #[cfg(test)]

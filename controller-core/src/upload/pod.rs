@@ -162,8 +162,8 @@ fn job(facts: &Facts) -> UploadJob {
         if is_block { Overhead::ZERO } else { config::overhead_of(status, facts.classes, class) };
     let profile = facts.config.and_then(|config| config.spec.tls_security_profile.as_ref());
     let tls = resolve_tls_profile(profile);
-    // The server of a clone accepts only the pod that reads the source. The PVC's annotation with that name is information
-    // for users: whoever may edit the PVC could change it.
+    // The server of a clone accepts only the pod that reads the source. The PVC's annotation with that name is
+    // information for users: a client that may edit the PVC could change it.
     let source = Origin::requested(&claim.metadata);
     let of_copy = source.map(|source| copy::client_name(&claim.metadata, &source));
     let source_format = meta::annotation(&claim.metadata, request::SOURCE_FORMAT);

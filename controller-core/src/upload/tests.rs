@@ -38,7 +38,7 @@ fn after(claim: &PersistentVolumeClaim, plan: &Plan, key: &str) -> Option<String
 }
 
 #[test]
-fn a_server_begins_when_nothing_stands_in_its_way() {
+fn start_of_a_server_decision_table() {
     let named = json!({ state::UPLOAD_POD_NAME: "cdi-upload-a.disk" });
     let done = json!({ state::POD_PHASE: "Succeeded" });
     let foreign = json!({ state::UPLOAD_POD_NAME: "x" });
@@ -61,7 +61,7 @@ fn a_server_begins_when_nothing_stands_in_its_way() {
 }
 
 #[test]
-fn a_server_tells_how_it_is_until_the_upload_is_complete() {
+fn status_of_the_server_is_reported_until_the_upload_is_complete() {
     let claim = claim("Bound", json!({}));
     let running = plan(&claim, &server("Running", json!({ "running": {} }), true));
     assert_eq!(after(&claim, &running, state::POD_READY).as_deref(), Some("true"));
@@ -77,7 +77,7 @@ fn a_server_tells_how_it_is_until_the_upload_is_complete() {
 }
 
 #[test]
-fn certificates_that_had_their_time_cost_the_server_its_place() {
+fn server_with_expired_certificates_is_replaced() {
     let claim = claim("Bound", json!({ state::POD_PHASE: "Running", state::POD_READY: "true" }));
     let plan = plan(&claim, &server("Succeeded", ended(r#"{"deadlinePassed":true}"#), false));
     assert_eq!(after(&claim, &plan, state::POD_PHASE).as_deref(), Some(""));
@@ -86,7 +86,7 @@ fn certificates_that_had_their_time_cost_the_server_its_place() {
 }
 
 #[test]
-fn a_server_is_found_by_a_name_without_dots() {
+fn name_of_the_service_has_no_dots() {
     let claim = claim("Bound", json!({ request::SOURCE_FORMAT: "raw" }));
     let installation = Installation::default();
     let image = Image { verbosity: 2, ..Image::default() };

@@ -1,4 +1,4 @@
-//! The order that a worker gets, from the annotations of its claim.
+//! The job of a worker, from the annotations of its PVC.
 
 use api::annotations::{import, request, state};
 use contract::ImportJob;
@@ -9,16 +9,16 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use super::Facts;
 use crate::{config, meta};
 
-/// The node pulls the image, and a container beside the worker serves it.
+/// Whether the node pulls the image, and a container next to the worker's serves it.
 pub(super) fn is_pulled_by_node(claim: &PersistentVolumeClaim) -> bool {
     let is = |key, value| meta::annotation(&claim.metadata, key) == Some(value);
     is(import::SOURCE, "registry") && is(import::REGISTRY_METHOD, "node")
 }
 
-/// What the claim orders. Put together as the worker reads it, so that both understand the same.
+/// The job that the PVC's annotations describe. Parsed from the worker's variables, so that both parse it alike.
 ///
 /// # Errors
-/// [`BadImportJob`], which the worker would say too, though later.
+/// [`BadImportJob`], which the worker would report too, but later.
 pub fn job(facts: &Facts) -> Result<ImportJob, BadImportJob> {
     let metadata = &facts.claim.metadata;
     let text = |key: &str| meta::annotation(metadata, key).unwrap_or_default();
@@ -45,7 +45,7 @@ pub fn job(facts: &Facts) -> Result<ImportJob, BadImportJob> {
     };
     let is_yes = |key| meta::is_true(metadata, key).to_string();
     let proxy = status.and_then(|status| status.import_proxy.clone()).unwrap_or_default();
-    let said = |text: Option<String>| text.unwrap_or_default();
+    let or_empty = |text: Option<String>| text.unwrap_or_default();
     let if_set = |key: &str, value: &str| {
         if text(key).is_empty() { String::new() } else { value.to_owned() }
     };
@@ -71,9 +71,9 @@ pub fn job(facts: &Facts) -> Result<ImportJob, BadImportJob> {
         (name::DONE_FILE, of_node(paths::DONE_FILE)),
         (name::BACKING_FILE, text(import::BACKING_FILE).to_owned()),
         (name::THUMBPRINT, text(import::VDDK_THUMBPRINT).to_owned()),
-        (name::HTTP_PROXY, said(proxy.http_proxy)),
-        (name::HTTPS_PROXY, said(proxy.https_proxy)),
-        (name::NO_PROXY, said(proxy.no_proxy)),
+        (name::HTTP_PROXY, or_empty(proxy.http_proxy)),
+        (name::HTTPS_PROXY, or_empty(proxy.https_proxy)),
+        (name::NO_PROXY, or_empty(proxy.no_proxy)),
         (name::CURRENT_CHECKPOINT, text(state::CHECKPOINT_CURRENT).to_owned()),
         (name::PREVIOUS_CHECKPOINT, text(state::CHECKPOINT_PREVIOUS).to_owned()),
         (name::FINAL_CHECKPOINT, is_yes(state::CHECKPOINT_FINAL)),
@@ -115,8 +115,7 @@ pub(super) fn numbered<'a>(
     all.into_iter().map(|(_, value)| value).collect()
 }
 
-/// The object that people look at for progress: the one owner of the claim, be it a DataVolume or the claim that it is
-/// filled for; else the claim itself.
+/// UID of the object that shows the progress: the only owner of the PVC, a DataVolume or the target PVC; else the PVC.
 pub fn owner_uid(claim: &PersistentVolumeClaim) -> &str {
     match claim.metadata.owner_references.as_deref() {
         Some([owner]) => &owner.uid,
@@ -124,7 +123,7 @@ pub fn owner_uid(claim: &PersistentVolumeClaim) -> &str {
     }
 }
 
-/// The claim says so, or the registry is on the list of the cluster.
+/// Whether the PVC requests no verification of certificates, or the registry is on the cluster's list.
 fn is_insecure(facts: &Facts) -> bool {
     let metadata = &facts.claim.metadata;
     let text = |key| meta::annotation(metadata, key).unwrap_or_default();

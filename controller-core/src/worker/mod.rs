@@ -1,4 +1,4 @@
-//! The pod that imports into a claim.
+//! The pod that imports into a PVC.
 
 mod job;
 mod mounts;
@@ -30,7 +30,8 @@ pub use mounts::{claims_in, mounts, works_for};
 pub use starting::{is_young, plan_delayed_start, starting_time_left};
 pub use volumes::{journal, of_claim};
 
-/// Annotations of a DataVolume or claim that its worker pods get: their networks, and whether a mesh takes them in.
+/// Annotations of a DataVolume or PVC that its worker pods get: their networks, and whether a service mesh injects
+/// sidecars.
 pub const PASSED_ON: [&str; 4] = [
     request::MULTUS_NETWORKS,
     request::MULTUS_DEFAULT_NETWORK,
@@ -38,19 +39,19 @@ pub const PASSED_ON: [&str; 4] = [
     request::LINKERD_INJECT,
 ];
 
-/// What a worker depends on.
+/// What the pod of a worker depends on.
 pub struct Facts<'a> {
-    /// The claim that it fills.
+    /// The PVC that it fills.
     pub claim: &'a PersistentVolumeClaim,
-    /// The claim that people see: the same, or the one that a populator fills it for.
+    /// The PVC that users see: the same, or the one that a populator fills it for.
     pub target: &'a PersistentVolumeClaim,
-    /// The settings in force.
+    /// The effective settings.
     pub config: Option<&'a CdiConfig>,
     /// All storage classes, for the overhead.
     pub classes: &'a [k8s_openapi::api::storage::v1::StorageClass],
     /// Where workers may run.
     pub placement: Option<&'a NodePlacement>,
-    /// The importer's image, and how it is pulled and how much it says.
+    /// The importer's image, its pull policy and log verbosity.
     pub image: &'a Image,
     /// The image with VMware's library, where the source needs it.
     pub vddk_image: Option<&'a str>,
@@ -58,7 +59,7 @@ pub struct Facts<'a> {
     pub vddk_node_selector: Option<&'a BTreeMap<String, String>>,
     /// For the labels.
     pub installation: &'a Installation,
-    /// By which the worker is known again when it is asked for its progress.
+    /// Shared key by which the controller authenticates to the metrics endpoint.
     pub metrics_key: Option<&'a str>,
 }
 
@@ -78,7 +79,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// How logs are to look, where that is not as always: the programs of others may not know how else.
+    /// The argument for JSON logs. `None` for the default format: programs of other projects may not know the argument.
     pub fn log_format(&self) -> Option<String> {
         self.logs_are_json.then(|| "-logging-format=json".to_owned())
     }
@@ -94,29 +95,28 @@ impl Image {
     }
 }
 
-/// Why no worker can be made.
+/// Why no worker can be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The annotations of the claim contradict themselves.
+    /// The annotations of the PVC contradict themselves.
     #[error("the claim's annotations order no import")]
     Job(#[source] BadImportJob),
-    /// Told as the reason `AwaitingVDDK`.
+    /// Reported with the reason `AwaitingVDDK`.
     #[error(
         "waiting for {} configmap or {} annotation for VDDK image",
         names::VDDK_CONFIG_MAP,
         request::VDDK_INIT_IMAGE
     )]
     NoVddkImage,
-    /// Nothing to pull.
     #[error("the image of a registry source that the node pulls has no name")]
     NoImageName,
 }
 
-/// The worker's container; by its name the kubelet sorts it before the one that serves an image.
+/// The worker's container. Its name sorts before that of the container that serves an image.
 const IMPORTER: &str = "importer";
 /// The container that serves an image which the node has pulled.
 const SERVER: &str = "server";
-/// Who owns disks, in every image of this project and in KubeVirt.
+/// The user that owns disks, in every image of this project and in KubeVirt.
 const USER: i64 = 107;
 const SERVER_PROGRAM: &str = "/usr/bin/cdi-containerimage-server";
 const SHARED_SERVER: &str = "/shared/server";
@@ -138,7 +138,7 @@ pub fn secret(name: &str, pod: &Pod, data: &[(&str, &str)], installation: &Insta
     }
 }
 
-/// The pod that imports into a claim.
+/// The pod that imports into a PVC.
 ///
 /// # Errors
 /// [`Error`].
@@ -158,7 +158,7 @@ pub fn pod(facts: &Facts) -> Result<Pod, Error> {
     importer.args = Some(facts.image.log_arguments());
     importer.env = Some(environment(&job, facts));
     importer.ports = Some(vec![metrics_port()]);
-    let volumes = volumes::of(facts, by_node, is_vddk);
+    let volumes = volumes::worker_volumes(facts, by_node, is_vddk);
     importer.volume_mounts = Some(volumes.mounts);
     importer.volume_devices = Some(volumes.devices).filter(|devices| !devices.is_empty());
 
@@ -198,14 +198,14 @@ pub fn pod(facts: &Facts) -> Result<Pod, Error> {
         annotations.insert(state::RESOLVE_NAMES.into(), "*".into());
     }
     let owner = meta::owned_by("v1", "PersistentVolumeClaim", metadata);
-    let is_said = |text: &&str| !text.is_empty();
+    let is_set = |text: &&str| !text.is_empty();
     Ok(Pod {
         metadata: ObjectMeta {
             name: Some(pod_name(facts.claim)),
             namespace: metadata.namespace.clone(),
             labels: Some(pod_labels(facts)),
             annotations: Some(annotations),
-            // The image stream is looked up for whoever made the pod: that has to be us.
+            // OpenShift resolves the image stream for the owner or creator of the pod, which has to be this controller.
             owner_references: (!is_stream).then(|| vec![owner]),
             ..ObjectMeta::default()
         },
@@ -216,10 +216,10 @@ pub fn pod(facts: &Facts) -> Result<Pod, Error> {
             node_selector: node_selector(facts, by_node),
             affinity: affinity(facts.claim, facts.placement),
             priority_class_name: Some(text(request::PRIORITY_CLASS))
-                .filter(is_said)
+                .filter(is_set)
                 .map(str::to_owned),
             service_account_name: Some(text(request::SERVICE_ACCOUNT))
-                .filter(is_said)
+                .filter(is_set)
                 .map(str::to_owned),
             ..pod_spec(facts.config, facts.placement)
         }),
@@ -227,7 +227,7 @@ pub fn pod(facts: &Facts) -> Result<Pod, Error> {
     })
 }
 
-/// Name of the worker, which is another for each stage.
+/// Name of the worker, which differs for each checkpoint.
 pub fn pod_name(claim: &PersistentVolumeClaim) -> String {
     let noted = meta::annotation(&claim.metadata, import::POD_NAME);
     let stage = meta::annotation(&claim.metadata, state::CHECKPOINT_CURRENT);
@@ -236,19 +236,19 @@ pub fn pod_name(claim: &PersistentVolumeClaim) -> String {
     noted.map_or_else(name, str::to_owned)
 }
 
-/// Labels for whoever looks for workers, and those of the user's claim.
+/// Labels by which clients find workers, and those of the user's PVC.
 fn pod_labels(facts: &Facts) -> Pairs {
     let mut pairs = facts.target.metadata.labels.clone().unwrap_or_default();
     pairs.extend(facts.installation.labels());
     pairs.insert(labels::COMPONENT.into(), component::IMPORTER.into());
     pairs.insert(labels::PROMETHEUS.into(), "true".into());
-    // The claim's own marks mean nothing on a pod.
+    // These labels of the PVC mean nothing on a pod.
     pairs.remove(labels::FILLING_UP_ALERT);
     pairs.remove(labels::EXCLUDE_FROM_BACKUP);
     pairs
 }
 
-/// What a DataVolume or claim says to every pod that works for it.
+/// The annotations of a DataVolume or PVC that every pod that works for it gets.
 pub fn passed_on(metadata: &ObjectMeta) -> Pairs {
     let mut pairs = Pairs::from([
         (request::ISTIO_INJECT.into(), "false".into()),
@@ -262,8 +262,9 @@ pub fn passed_on(metadata: &ObjectMeta) -> Pairs {
     pairs
 }
 
-/// What pods of a clone in `namespace` are told: what the target says if it is in that namespace. Otherwise what the source
-/// says, which is there. The owner of a target elsewhere chooses neither networks nor a mesh for pods that have the source.
+/// The annotations for pods of a clone in `namespace`: those of the target if it is in that namespace. Otherwise those
+/// of the source, which is there. The owner of a target elsewhere chooses neither networks nor a mesh for pods that
+/// have the source.
 pub fn passed_on_in(namespace: &str, target: &ObjectMeta, source: Option<&ObjectMeta>) -> Pairs {
     let follows = Some(target).filter(|target| meta::namespace(target) == namespace).or(source);
     follows.map_or_else(|| passed_on(&ObjectMeta::default()), passed_on)
@@ -287,7 +288,7 @@ fn container(facts: &Facts, name: &str, image: &str) -> Container {
     }
 }
 
-/// What a container of a worker may do: next to nothing.
+/// The security context of a container of a worker: no privileges.
 pub fn confined(has_read_only_root: bool) -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
@@ -300,8 +301,8 @@ pub fn confined(has_read_only_root: bool) -> SecurityContext {
     }
 }
 
-/// What the pods of all workers have in common: how they are confined, with volumes that belong to the user that disks belong
-/// to, where they may run, how their images are pulled, and that they are started again.
+/// What the pods of all workers have in common: security context, the group of their volumes, placement, pull secrets
+/// and restart policy.
 pub fn pod_spec(config: Option<&CdiConfig>, placement: Option<&NodePlacement>) -> PodSpec {
     let secrets = config.and_then(|config| config.status.as_ref()?.image_pull_secrets.clone());
     PodSpec {
@@ -320,7 +321,7 @@ pub fn pod_spec(config: Option<&CdiConfig>, placement: Option<&NodePlacement>) -
     }
 }
 
-/// Where a worker tells its progress.
+/// The port of the metrics with the progress.
 pub fn metrics_port() -> ContainerPort {
     ContainerPort {
         name: Some(paths::METRICS_PORT_NAME.into()),
@@ -339,7 +340,7 @@ pub fn resources(config: Option<&CdiConfig>) -> Option<ResourceRequirements> {
     config?.status.as_ref()?.default_pod_resource_requirements.clone()
 }
 
-/// The variable of a worker's container by which it requires its sandbox, where the settings say so.
+/// The variable by which a worker requires its sandbox, if the settings do.
 pub fn required_sandbox(config: Option<&CdiConfig>) -> Option<EnvVar> {
     let is_required = config.is_some_and(|config| config.spec.require_sandbox == Some(true));
     is_required.then(|| EnvVar {
@@ -349,7 +350,7 @@ pub fn required_sandbox(config: Option<&CdiConfig>) -> Option<EnvVar> {
     })
 }
 
-/// The variables of the job, and where the kubelet finds its credentials.
+/// The variables of the job, and references to the Secrets with its credentials.
 fn environment(job: &contract::ImportJob, facts: &Facts) -> Vec<EnvVar> {
     let plain = |(name, value)| EnvVar { name, value: Some(value), value_from: None };
     let mut all: Vec<_> = job.to_environment().into_iter().map(plain).collect();
@@ -384,7 +385,7 @@ fn environment(job: &contract::ImportJob, facts: &Facts) -> Vec<EnvVar> {
     all
 }
 
-/// The ConfigMap of the installation with the proxy's authority, of which each worker gets a copy.
+/// The ConfigMap of the installation with the proxy's CA, of which each worker gets a copy.
 pub fn proxy_authority(config: Option<&CdiConfig>) -> Option<&str> {
     let proxy = config?.status.as_ref()?.import_proxy.as_ref()?;
     proxy.trusted_ca_proxy.as_deref().filter(|name| !name.is_empty())
@@ -406,8 +407,8 @@ fn node_selector(facts: &Facts, by_node: bool) -> Option<BTreeMap<String, String
     Some(selector).filter(|selector| !selector.is_empty())
 }
 
-/// Where workers may run, and on the very node that the scheduler chose for the claim's consumer. As a rule for the
-/// scheduler, not as `nodeName`: a pod that goes past it counts against no quota and waits at no gate.
+/// Where workers may run, and the node that the scheduler has chosen for the consumer of the PVC. As a rule for the
+/// scheduler, not as `nodeName`: a pod that bypasses the scheduler is not held by quotas and scheduling gates.
 pub fn affinity(
     claim: &PersistentVolumeClaim,
     placement: Option<&NodePlacement>,
@@ -428,7 +429,7 @@ pub fn affinity(
     if required.node_selector_terms.is_empty() {
         required.node_selector_terms.push(NodeSelectorTerm::default());
     }
-    // One term has to hold, so each gets the node.
+    // The terms are alternatives, so each gets the node.
     for term in &mut required.node_selector_terms {
         term.match_fields.get_or_insert_default().push(here.clone());
     }

@@ -1,4 +1,4 @@
-//! Every worker requires its sandbox where the settings say so.
+//! Every worker requires its sandbox if the settings do.
 
 use api::v1beta1::{DataImportCron, OvirtVolumePopulatorSpec};
 use k8s_openapi::api::core::v1::PodSpec;
@@ -57,7 +57,7 @@ fn pods(config: &CdiConfig) -> Vec<(&'static str, PodSpec)> {
         metrics_key: "key",
         installation: &installation,
     });
-    let order = forklift::Order::from(&OvirtVolumePopulatorSpec {
+    let spec = forklift::PopulatorSpec::from(&OvirtVolumePopulatorSpec {
         engine_url: "https://engine/api".into(),
         secret_ref: "keys".into(),
         disk_id: "d-1".into(),
@@ -66,7 +66,7 @@ fn pods(config: &CdiConfig) -> Vec<(&'static str, PodSpec)> {
     let populator = forklift::pod(&forklift::Facts {
         prime: &claim,
         target: &claim,
-        order: &order,
+        spec: &spec,
         config: Some(config),
         placement: None,
         image: &image,

@@ -122,7 +122,7 @@ fn every_documented_variable_is_there_and_no_other() {
 }
 
 #[test]
-fn the_order_follows_the_annotations() {
+fn job_follows_the_annotations() {
     let digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     let table: Vec<(Value, Vec<(&str, &str)>)> = vec![
         (
@@ -214,7 +214,7 @@ fn a_device_has_no_overhead_and_no_mount() {
 }
 
 #[test]
-fn a_worker_that_is_started_again_finds_where_it_was() {
+fn restarted_worker_has_its_journal() {
     let mounts = |source: &str, is_block: bool| {
         let mut case = Case::new(json!({ import::SOURCE: source }));
         case.claim = claim(json!({ import::SOURCE: source }), is_block);
@@ -228,7 +228,7 @@ fn a_worker_that_is_started_again_finds_where_it_was() {
 }
 
 #[test]
-fn credentials_are_named_and_never_written() {
+fn credentials_are_references_to_secrets() {
     let of = |source: &str| {
         let case = Case::new(json!({ import::SOURCE: source, import::SECRET_NAME: "creds" }));
         let env = case.pod().spec.unwrap().containers.remove(0).env.unwrap();
@@ -246,7 +246,7 @@ fn credentials_are_named_and_never_written() {
 }
 
 #[test]
-fn each_thing_is_mounted_where_the_worker_looks_for_it() {
+fn volumes_are_mounted_at_the_paths_of_the_worker() {
     let mut case = Case::new(json!({
         import::SOURCE: "gcs", import::SECRET_NAME: "key", import::CERT_CONFIG_MAP: "ca",
         "cdi.kubevirt.io/storage.import.secretExtraHeaders.0": "h0",
@@ -338,7 +338,7 @@ fn only_vddk_sources_have_the_image_with_nbdkit() {
 }
 
 #[test]
-fn a_pod_passes_restricted_security_and_goes_where_it_may() {
+fn worker_pod_meets_the_restricted_standard_and_has_the_placement() {
     let mut case = Case::new(json!({
         import::SOURCE: "vddk", request::SELECTED_NODE: "node-1", request::PRIORITY_CLASS: "high",
     }));
@@ -381,7 +381,7 @@ fn a_pod_passes_restricted_security_and_goes_where_it_may() {
 }
 
 #[test]
-fn a_pod_has_the_labels_of_the_claim_but_not_its_marks() {
+fn worker_pod_has_the_labels_of_the_pvc_except_those_for_pvcs() {
     let pod = Case::new(json!({ import::SOURCE: "none", request::ISTIO_INJECT: "true" })).pod();
     let label = |key| meta::label(&pod.metadata, key);
     assert_eq!(label("team"), Some("a"));
@@ -395,7 +395,7 @@ fn a_pod_has_the_labels_of_the_claim_but_not_its_marks() {
 }
 
 #[test]
-fn what_no_worker_could_read_is_refused_before_there_is_one() {
+fn invalid_job_is_refused_before_the_pod_is_created() {
     let case = Case::new(json!({ import::SOURCE: "http", import::CHECKSUM: "md5" }));
     let error = case.with(pod).unwrap_err();
     assert!(matches!(error, Error::Job(BadImportJob::Checksum { .. })), "{error:?}");

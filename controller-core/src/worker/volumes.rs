@@ -43,7 +43,7 @@ impl Volumes {
 }
 
 /// The volumes of the worker's container.
-pub(super) fn of(facts: &Facts, by_node: bool, is_vddk: bool) -> Volumes {
+pub(super) fn worker_volumes(facts: &Facts, by_node: bool, is_vddk: bool) -> Volumes {
     let metadata = &facts.claim.metadata;
     let text = |key| meta::annotation(metadata, key).filter(|value| !value.is_empty());
     let mut all = Volumes::default();
@@ -52,7 +52,7 @@ pub(super) fn of(facts: &Facts, by_node: bool, is_vddk: bool) -> Volumes {
         all.devices
             .push(VolumeDevice { name: DATA.into(), device_path: paths::BLOCK_DEVICE.into() });
         all.volumes.push(data);
-        // A device has no room beside the disk. What is blank is not worth a journal.
+        // A device has no free space next to the disk. A blank disk needs no journal.
         if text(import::SOURCE) != Some("none") {
             all.add(journal(), paths::JOURNAL);
         }
@@ -91,17 +91,17 @@ pub(super) fn of(facts: &Facts, by_node: bool, is_vddk: bool) -> Volumes {
     all
 }
 
-/// Where a container that is started again finds what the one before has noted.
+/// Where a restarted container finds the journal of its predecessor.
 pub fn journal() -> Volume {
     empty(JOURNAL, Some(JOURNAL_SIZE))
 }
 
-/// What the containers of a node pull share.
+/// Shared by the containers of a node pull.
 pub(super) fn shared() -> VolumeMount {
     mount(SHARED, paths::SHARED)
 }
 
-/// Where VMware's library goes.
+/// The mount of VMware's library.
 pub(super) fn vddk() -> VolumeMount {
     mount(VDDK, VDDK_PATH)
 }
@@ -110,7 +110,8 @@ fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount { name: name.into(), mount_path: path.into(), ..VolumeMount::default() }
 }
 
-/// A claim, as a pod names it. Whether it is attached to be read only is the driver's business; the mount is the pod's.
+/// The volume of a PVC. `readOnly` is unset, as it concerns how the driver attaches the
+/// volume: mounts of containers are read-only instead.
 pub fn of_claim(name: &str, claim: &str) -> Volume {
     let source = PersistentVolumeClaimVolumeSource { claim_name: claim.into(), read_only: None };
     Volume { name: name.into(), persistent_volume_claim: Some(source), ..Volume::default() }

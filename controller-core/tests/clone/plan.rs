@@ -1,4 +1,4 @@
-//! Which way a volume is cloned: the decision table, and what holds in all cases.
+//! The method of a clone: the decision tables, and invariants.
 
 use api::v1beta1::ClaimVolumeMode;
 use contract::ByteCount;
@@ -13,7 +13,7 @@ fn size(gib: u64) -> ByteCount {
     ByteCount::new(gib * GIB)
 }
 
-/// Ten GiB on ceph to ten GiB on ceph, devices both; claims cannot grow.
+/// Ten GiB on ceph to ten GiB on ceph, both block devices, without expansion.
 fn claim_to_claim() -> CloneFacts {
     CloneFacts {
         target: TargetFacts {
@@ -66,8 +66,8 @@ fn snapshot(facts: &mut CloneFacts) -> &mut SnapshotFacts {
     }
 }
 
-/// The decision in one line, as a person would put it.
-fn said(decision: &Decision) -> String {
+/// The decision in one line.
+fn summary(decision: &Decision) -> String {
     match decision {
         Decision::Wait(wait) => format!("wait: {wait:?}"),
         Decision::Refuse(refusal) => format!("refuse: {refusal}"),
@@ -94,12 +94,12 @@ fn check(facts: fn() -> CloneFacts, table: &[Case]) {
     for (case, change, expected) in table {
         let mut facts = facts();
         change(&mut facts);
-        assert_eq!(said(&plan_clone(&facts)), *expected, "{case}");
+        assert_eq!(summary(&plan_clone(&facts)), *expected, "{case}");
     }
 }
 
 #[test]
-fn clones_of_claims_go_as_the_table_says() {
+fn pvc_clone_decision_table() {
     const NO_CLASS: &str = "copy: NoVolumeSnapshotClass: No compatible volumesnapshotclass found";
     const DRIVERS: &str = "copy: IncompatibleProvisioners: Provisioners are incompatible";
     const MODES: &str =
@@ -109,23 +109,23 @@ fn clones_of_claims_go_as_the_table_says() {
         ("all fits", |_| (), "snapshot of ceph-snap"),
         ("no class named", |f| f.target.class = TargetClass::Unset, "wait: ForClass"),
         (
-            "class of no name",
+            "empty class",
             |f| f.target.class = TargetClass::Empty,
             "refuse: claim has emptystring storageclass, will not work",
         ),
         (
-            "class gone",
+            "missing class",
             |f| f.target.class = TargetClass::Missing { name: "fast".into() },
             "refuse: target storage class not found: \"fast\"",
         ),
-        ("source gone", |f| f.source = SourceFacts::Claim(None), "wait: ForSource"),
+        ("missing source", |f| f.source = SourceFacts::Claim(None), "wait: ForSource"),
         (
             "too small",
             |f| f.target.request = Some(size(9)),
             "refuse: target resources requests storage size is smaller than the source: 9663676416 < 10737418240",
         ),
         (
-            "too small, but somebody has looked",
+            "too small, but permissive",
             |f| {
                 f.target.request = Some(size(9));
                 f.target.permissive = true;
@@ -143,7 +143,7 @@ fn clones_of_claims_go_as_the_table_says() {
             "csi-clone",
         ),
         (
-            "the claim's own word before all others",
+            "annotation before override",
             |f| {
                 f.strategy_override = Some(Strategy::CsiClone);
                 f.requested = Some(Strategy::Copy);
@@ -151,7 +151,7 @@ fn clones_of_claims_go_as_the_table_says() {
             "copy",
         ),
         (
-            "the claim's own word, which cannot be had",
+            "annotation with an impossible strategy",
             |f| {
                 f.requested = Some(Strategy::CsiClone);
                 claim(f).driver = Some("nfs".into());
@@ -171,7 +171,7 @@ fn clones_of_claims_go_as_the_table_says() {
         ("driver not known", |f| claim(f).driver = None, DRIVERS),
         ("modes differ", |f| f.target.mode = ClaimVolumeMode::Filesystem, MODES),
         (
-            "a copy that was asked for has no reason",
+            "a requested copy has no reason",
             |f| {
                 f.strategy_override = Some(Strategy::Copy);
                 f.target.mode = ClaimVolumeMode::Filesystem;
@@ -187,9 +187,9 @@ fn clones_of_claims_go_as_the_table_says() {
             },
             DRIVERS,
         ),
-        ("files stay files", |f| f.is_disk = false, "snapshot of ceph-snap"),
+        ("an archive", |f| f.is_disk = false, "snapshot of ceph-snap"),
         (
-            "files go to no device, and come from none",
+            "an archive, and modes differ",
             |f| {
                 f.is_disk = false;
                 f.target.mode = ClaimVolumeMode::Filesystem;
@@ -197,7 +197,7 @@ fn clones_of_claims_go_as_the_table_says() {
             FILES,
         ),
         (
-            "not even by a copy that was asked for",
+            "an archive, modes differ, and a copy is requested",
             |f| {
                 f.is_disk = false;
                 f.strategy_override = Some(Strategy::Copy);
@@ -205,9 +205,9 @@ fn clones_of_claims_go_as_the_table_says() {
             },
             FILES,
         ),
-        ("larger, fixed", |f| f.target.request = Some(size(20)), GROWTH),
+        ("larger, no expansion", |f| f.target.request = Some(size(20)), GROWTH),
         (
-            "larger, grows",
+            "larger, expands",
             |f| {
                 f.target.request = Some(size(20));
                 class(f).expands = true;
@@ -215,7 +215,7 @@ fn clones_of_claims_go_as_the_table_says() {
             "snapshot of ceph-snap",
         ),
         (
-            "source has more than it asked for",
+            "capacity of the source larger than its request",
             |f| {
                 claim(f).capacity = Some(size(20));
                 f.target.request = Some(size(20));
@@ -224,7 +224,7 @@ fn clones_of_claims_go_as_the_table_says() {
         ),
         ("not bound", |f| claim(f).capacity = None, "refuse: source/target size info missing"),
         (
-            "a copy looks at no capacity",
+            "a copy needs no capacity",
             |f| {
                 claim(f).capacity = None;
                 f.strategy_override = Some(Strategy::Copy);
@@ -236,13 +236,13 @@ fn clones_of_claims_go_as_the_table_says() {
 }
 
 #[test]
-fn clones_of_snapshots_go_as_the_table_says() {
+fn snapshot_clone_decision_table() {
     let table: &[Case] = &[
         ("all fits", |_| (), "restore"),
         ("no class named", |f| f.target.class = TargetClass::Unset, "wait: ForClass"),
-        ("source gone", |f| f.source = SourceFacts::Snapshot(None), "wait: ForSource"),
+        ("missing source", |f| f.source = SourceFacts::Snapshot(None), "wait: ForSource"),
         (
-            "bound to nothing",
+            "not bound to a content",
             |f| snapshot(f).content = None,
             "refuse: volumesnapshotcontent not found for the source snapshot",
         ),
@@ -258,12 +258,12 @@ fn clones_of_snapshots_go_as_the_table_says() {
             "refuse: source/target size info missing",
         ),
         (
-            "larger, fixed",
+            "larger, no expansion",
             |f| f.target.request = Some(size(20)),
             "restore and copy: NoVolumeExpansion: No volume expansion is possible",
         ),
         (
-            "larger, grows",
+            "larger, expands",
             |f| {
                 f.target.request = Some(size(20));
                 class(f).expands = true;
@@ -276,7 +276,7 @@ fn clones_of_snapshots_go_as_the_table_says() {
             "restore and copy: IncompatibleVolumeModes: The volume modes of source and target are incompatible",
         ),
         (
-            "files go to no device, and come from none",
+            "an archive, and modes differ",
             |f| {
                 f.is_disk = false;
                 f.target.mode = ClaimVolumeMode::Filesystem;
@@ -284,20 +284,21 @@ fn clones_of_snapshots_go_as_the_table_says() {
             FILES,
         ),
         (
-            "a copy, by the claim's own word",
+            "copy in the annotation",
             |f| f.requested = Some(Strategy::Copy),
             "restore and copy: HostAssistedClone: The annotation cdi.kubevirt.io/cloneType asks for a copy",
         ),
-        ("no other word of the claim", |f| f.requested = Some(Strategy::CsiClone), "restore"),
-        ("no word for many claims", |f| f.strategy_override = Some(Strategy::Copy), "restore"),
-        ("nor the profile's", |f| class(f).strategy = Some(Strategy::CsiClone), "restore"),
+        ("other strategy in the annotation", |f| f.requested = Some(Strategy::CsiClone), "restore"),
+        ("strategy of the CDI object", |f| f.strategy_override = Some(Strategy::Copy), "restore"),
+        ("strategy of the profile", |f| class(f).strategy = Some(Strategy::CsiClone), "restore"),
     ];
     check(snapshot_to_claim, table);
 }
 
-/// Each fact in all values that make a difference, and all of them together.
+/// All combinations of the facts, each in all values that make a difference.
 fn all_facts() -> Vec<CloneFacts> {
-    let wishes = [None, Some(Strategy::CsiClone), Some(Strategy::Snapshot), Some(Strategy::Copy)];
+    let strategies =
+        [None, Some(Strategy::CsiClone), Some(Strategy::Snapshot), Some(Strategy::Copy)];
     let modes = [ClaimVolumeMode::Block, ClaimVolumeMode::Filesystem];
     let sizes = [None, Some(size(10)), Some(size(20))];
     let drivers = [None, Some("ceph".to_owned()), Some("nfs".to_owned())];
@@ -328,7 +329,7 @@ fn all_facts() -> Vec<CloneFacts> {
     let mut classes =
         vec![TargetClass::Unset, TargetClass::Empty, TargetClass::Missing { name: "gone".into() }];
     for expands in [false, true] {
-        for strategy in wishes {
+        for strategy in strategies {
             let provisioner = "ceph".into();
             classes.push(TargetClass::Known(ClassFacts { provisioner, expands, strategy }));
         }
@@ -339,7 +340,7 @@ fn all_facts() -> Vec<CloneFacts> {
             for mode in modes {
                 for request in sizes {
                     for permissive in [false, true] {
-                        for strategy_override in wishes {
+                        for strategy_override in strategies {
                             let class = class.clone();
                             let target = TargetFacts { class, mode, request, permissive };
                             let requests =
@@ -364,7 +365,7 @@ fn all_facts() -> Vec<CloneFacts> {
 }
 
 #[test]
-fn what_always_holds_holds_for_all_combinations_of_facts() {
+fn clone_plan_invariants_hold_for_all_combinations_of_facts() {
     let all = all_facts();
     assert!(all.len() > 50_000, "{}", all.len());
     let mut plans = 0;
@@ -416,25 +417,25 @@ fn what_always_holds_holds_for_all_combinations_of_facts() {
 }
 
 #[test]
-fn what_is_told_of_a_fallback_is_never_empty_and_is_found_again() {
+fn fallback_messages_are_not_empty_and_identify_driver_failures() {
     for facts in &all_facts() {
         if let Decision::Clone(plan) = plan_clone(facts)
             && let Some(because) = plan.fallback()
         {
             assert!(!because.reason().is_empty() && !because.to_string().is_empty());
-            assert!(!Fallback::tells_of_driver(&because.to_string()));
+            assert!(!Fallback::is_driver_failure(&because.to_string()));
         }
     }
     let waited = std::time::Duration::from_secs(600);
     for late in [Fallback::refused("no"), Fallback::DriverTooSlow { waited }] {
-        assert!(Fallback::tells_of_driver(&late.to_string()));
+        assert!(Fallback::is_driver_failure(&late.to_string()));
     }
     let long = "ä".repeat(5000);
     assert!(Fallback::refused(&long).to_string().len() < 600);
 }
 
 #[test]
-fn a_wish_of_the_wrong_name_is_none() {
+fn unknown_strategy_name_is_none() {
     for strategy in Strategy::ALL {
         assert_eq!(Strategy::named(strategy.as_str()), Some(strategy));
     }

@@ -1,8 +1,9 @@
-//! What the controller makes of the DataImportCrons in `docs/examples`, and of the pods and jobs that look for newer images.
+//! The objects that the controller creates for the DataImportCrons in `docs/examples`, with the pods and Jobs that poll
+//! for newer images.
 
 use api::annotations::cron as key;
 use api::v1beta1::{CdiConfig, DataImportCron};
-use controller_core::data_import_cron::{self as crons, Belongings, Change, PollFrom, jobs};
+use controller_core::data_import_cron::{self as crons, Change, NamespaceObjects, PollFrom, jobs};
 use controller_core::meta::{self, Installation};
 use controller_core::worker::Image;
 use jiff::Timestamp;
@@ -12,8 +13,8 @@ use crate::{example, read, with_kind};
 
 const DIGEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
-/// Everything that is made for a cron whose image is known, and that finds out what the image is.
-fn made_for(mut cron: DataImportCron) -> Vec<Value> {
+/// All objects of a cron whose image is known, with those that poll for it.
+fn objects_of(mut cron: DataImportCron) -> Vec<Value> {
     cron.metadata.uid = Some("11111111-1111-1111-1111-111111111111".into());
     cron.metadata
         .annotations
@@ -32,7 +33,7 @@ fn made_for(mut cron: DataImportCron) -> Vec<Value> {
             classes: &[],
             profiles: &[],
             snapshot_classes: &[],
-            all: Belongings { volumes: &[], claims: &[], snapshots: &[], sources: &[] },
+            all: NamespaceObjects { volumes: &[], claims: &[], snapshots: &[], sources: &[] },
             poll_from: PollFrom::Controller,
             polled: None,
             may_clone: false,
@@ -40,15 +41,15 @@ fn made_for(mut cron: DataImportCron) -> Vec<Value> {
         },
         now,
     );
-    let mut made = Vec::new();
+    let mut objects = Vec::new();
     for change in &plan.changes {
-        made.push(match change {
+        objects.push(match change {
             Change::CreateVolume(volume) => serde_json::to_value(volume).unwrap(),
             Change::CreateSource(source) => serde_json::to_value(source).unwrap(),
             other => panic!("{other:?}"),
         });
     }
-    made.push(json!({ "status": plan.status, "annotations": plan.annotations.0 }));
+    objects.push(json!({ "status": plan.status, "annotations": plan.annotations.0 }));
 
     let config: CdiConfig = read(json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig", "metadata": { "name": "config" },
@@ -71,21 +72,22 @@ fn made_for(mut cron: DataImportCron) -> Vec<Value> {
         networks: &jobs::PollNetworks::default(),
     };
     if let jobs::Plan::Poll { cron_job, first } = jobs::plan(&facts, PollFrom::Jobs) {
-        made.push(with_kind("batch/v1", "CronJob", serde_json::to_value(cron_job).unwrap()));
+        objects.push(with_kind("batch/v1", "CronJob", serde_json::to_value(cron_job).unwrap()));
         let name = first.metadata.name;
-        made.push(json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name } }));
+        objects
+            .push(json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name } }));
     } else if let Some(pod) = jobs::node_pod(&facts) {
-        made.push(with_kind("v1", "Pod", serde_json::to_value(pod).unwrap()));
+        objects.push(with_kind("v1", "Pod", serde_json::to_value(pod).unwrap()));
     }
-    made
+    objects
 }
 
 #[test]
-fn everything_made_for_golden_images_is_as_it_was_reviewed() {
-    let made = |name: &str| {
+fn objects_of_the_example_crons_match_the_reviewed_files() {
+    let created = |name: &str| {
         let crons = example(name).into_iter().filter(|object| object["kind"] == "DataImportCron");
-        crons.flat_map(|object| made_for(read(object))).collect()
+        crons.flat_map(|object| objects_of(read(object))).collect()
     };
-    let seen = crate::compare("crons", made);
-    assert!(seen >= 3, "{seen}");
+    let count = crate::compare("crons", created);
+    assert!(count >= 3, "{count}");
 }

@@ -1,4 +1,4 @@
-//! What the controllers make of the DataVolumes in `docs/examples`.
+//! The objects that the controllers create for the DataVolumes in `docs/examples`.
 
 use api::v1beta1::{CdiConfig, DataVolume, StorageProfile};
 use controller_core::claim;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{example, read, with_kind};
 
-/// A cluster where every class that a DataVolume names has block devices, and the default one has file systems.
+/// A cluster in which the class that a DataVolume names has block devices, and the default one has file systems.
 struct Cluster {
     classes: Vec<StorageClass>,
     profiles: Vec<StorageProfile>,
@@ -79,15 +79,15 @@ fn now() -> Timestamp {
     "2026-11-21T20:00:00Z".parse().unwrap()
 }
 
-/// Everything that is made for a DataVolume until its worker begins. Nothing for clones, which have controllers of their
-/// own.
-fn made_for(mut volume: DataVolume) -> Vec<Value> {
+/// All objects that are created for a DataVolume until its worker starts. None for clones, which have other
+/// controllers.
+fn objects_of(mut volume: DataVolume) -> Vec<Value> {
     volume.metadata.uid = Some("11111111-1111-1111-1111-111111111111".into());
     let spec = &volume.spec;
     let class = spec.storage.as_ref().and_then(|storage| storage.storage_class_name.as_deref());
     let class = class.or(spec.pvc.as_ref().and_then(|pvc| pvc.storage_class_name.as_deref()));
     let cluster = Cluster::for_class(class);
-    let operation = Operation::of(spec);
+    let operation = Operation::from_spec(spec);
     if operation.is_clone() {
         return Vec::new();
     }
@@ -99,9 +99,9 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
         config: Some(&cluster.config),
         installation: &cluster.installation,
     };
-    let mut made = Vec::new();
+    let mut objects = Vec::new();
     let mut target = claim::object(&facts, &operation, PopulationMode::Populator).unwrap();
-    made.push(with_kind("v1", "PersistentVolumeClaim", serde_json::to_value(&target).unwrap()));
+    objects.push(with_kind("v1", "PersistentVolumeClaim", serde_json::to_value(&target).unwrap()));
     target.metadata.uid = Some("22222222-2222-2222-2222-222222222222".into());
 
     if let Some(source) = populator::source_object(&volume, &operation) {
@@ -113,7 +113,7 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
                 (serde_json::to_value(object), Source::Upload(&object.spec))
             }
         };
-        made.push(object.unwrap());
+        objects.push(object.unwrap());
         let name = target.spec.as_ref().unwrap().storage_class_name.as_deref();
         let plan = populator::plan(&populator::Facts {
             target: &target,
@@ -128,13 +128,13 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
         match plan.unwrap() {
             populator::PopulatorPlan::Create { mut prime, .. } => {
                 let value = serde_json::to_value(&prime).unwrap();
-                made.push(with_kind("v1", "PersistentVolumeClaim", value));
+                objects.push(with_kind("v1", "PersistentVolumeClaim", value));
                 prime.metadata.uid = Some("33333333-3333-3333-3333-333333333333".into());
                 if let Operation::Import(_) = operation {
-                    made.push(importer(&cluster, &prime, &target));
+                    objects.push(importer(&cluster, &prime, &target));
                 }
             }
-            // A verbatim claim without a class waits until the cluster has given it one.
+            // A verbatim PVC without a class waits until the cluster has set one.
             populator::PopulatorPlan::Wait => {}
             other => panic!("{other:?}"),
         }
@@ -156,8 +156,8 @@ fn made_for(mut volume: DataVolume) -> Vec<Value> {
         },
         now(),
     );
-    made.push(json!({ "status": status.status }));
-    made
+    objects.push(json!({ "status": status.status }));
+    objects
 }
 
 fn importer(
@@ -181,11 +181,11 @@ fn importer(
 }
 
 #[test]
-fn everything_made_for_the_examples_is_as_it_was_reviewed() {
-    let made = |name: &str| {
+fn objects_of_the_example_data_volumes_match_the_reviewed_files() {
+    let created = |name: &str| {
         let volumes = example(name).into_iter().filter(|object| object["kind"] == "DataVolume");
-        volumes.flat_map(|object| made_for(read(object))).collect()
+        volumes.flat_map(|object| objects_of(read(object))).collect()
     };
-    let seen = crate::compare("data-volumes", made);
-    assert!(seen >= 20, "{seen}");
+    let count = crate::compare("data-volumes", created);
+    assert!(count >= 20, "{count}");
 }

@@ -1,6 +1,6 @@
-//! What the controllers make of the manifests in `docs/examples`, kept as files: the diff is the review.
+//! The objects that the controllers create for the manifests in `docs/examples`, as files: reviewers read the diff.
 //!
-//! `CDI_BLESS=1 cargo test -p controller-core --test reviewed` writes them anew.
+//! `CDI_BLESS=1 cargo test -p controller-core --test reviewed` writes them again.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
 
@@ -34,17 +34,18 @@ fn with_kind(api_version: &str, kind: &str, mut object: Value) -> Value {
     object
 }
 
-/// Compares what is `made` of each example with what was reviewed, and says of how many something is made.
-fn compare(folder: &str, made: impl Fn(&str) -> Vec<Value>) -> usize {
-    let reviewed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reviewed").join(folder);
+/// Compares the `created` objects of each example with the reviewed file, and returns the number of examples that have
+/// any.
+fn compare(directory: &str, created: impl Fn(&str) -> Vec<Value>) -> usize {
+    let reviewed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reviewed").join(directory);
     let bless = std::env::var_os("CDI_BLESS").is_some_and(|value| value == "1");
-    let names = |folder: &Path| -> BTreeSet<String> {
-        let entries = std::fs::read_dir(folder).unwrap();
+    let names = |directory: &Path| -> BTreeSet<String> {
+        let entries = std::fs::read_dir(directory).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
     let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
     for name in names(&examples()) {
-        let objects = made(&name);
+        let objects = created(&name);
         if objects.is_empty() {
             continue;
         }
@@ -61,7 +62,7 @@ fn compare(folder: &str, made: impl Fn(&str) -> Vec<Value>) -> usize {
     let hint =
         "run `CDI_BLESS=1 cargo test -p controller-core --test reviewed` and look at the diff";
     assert!(wrong.is_empty(), "{wrong:?} differ: {hint}");
-    // Nothing is kept of what is gone.
-    assert_eq!(names(&reviewed), seen, "what was reviewed, and what there is an example of");
+    // No file is kept for a removed example.
+    assert_eq!(names(&reviewed), seen, "reviewed files and examples differ");
     seen.len()
 }

@@ -135,7 +135,7 @@ impl Container for Gzip {
     }
 }
 
-/// Passes over a member's header, whose fields say nothing that matters to a disk.
+/// Skips a member's header: none of its fields matters to a disk.
 fn read_header(wire: &mut Wire<'_>) -> io::Result<()> {
     let mut crc = Hasher::new();
     let fixed: [u8; 10] = wire.array(STREAM)?;

@@ -55,7 +55,7 @@ pub trait Layout: fmt::Debug + Send + Sync {
     /// Bytes from the beginning of the file that are known and hold no data.
     fn head_len(&self) -> u64;
 
-    /// Where the file has the entries that say where the tables are. Empty: their places are known.
+    /// The range of the file with the offsets of the tables. Empty: the offsets are known.
     fn root_range(&self) -> Range<u64>;
 
     /// How many tables it takes to map the guest's disk.
@@ -86,8 +86,8 @@ pub trait Layout: fmt::Debug + Send + Sync {
         table: &'a [u8],
     ) -> Result<Box<dyn Iterator<Item = Result<Piece, Error>> + 'a>, Error>;
 
-    /// Guest bytes that the table `index` says are zero, ascending, neighbours merged: what a difference to another image
-    /// takes away. What lies neither here nor in a piece is as it was before. None in formats whose differences are
+    /// Guest bytes that the table `index` marks as zero, ascending, neighbours merged: a difference to another image
+    /// clears them. What lies neither here nor in a piece is unchanged. None in formats whose differences are
     /// refused, for there nothing depends on it.
     ///
     /// # Errors

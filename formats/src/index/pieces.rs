@@ -1,4 +1,4 @@
-//! What tables say: pieces of the file that hold the guest's data.
+//! The contents of tables: pieces of the file that hold the guest's data.
 
 use std::ops::Range;
 

@@ -20,7 +20,7 @@ impl<'l> Tables<'l> {
     /// Reads the root out of `root`, which the file has at [`Layout::root_range`].
     ///
     /// # Errors
-    /// When there are too few bytes, or a table cannot be where its entry says.
+    /// When there are too few bytes, or the offset in an entry is not possible.
     pub fn parse(layout: &'l dyn Layout, root: &[u8]) -> Result<Self, Error> {
         let range = layout.root_range();
         if (root.len() as u64) < range.end - range.start {

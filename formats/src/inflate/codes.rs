@@ -1,7 +1,7 @@
 //! The two codes of a block as tables: the next bits of the input are the index.
 //!
 //! Each code has a main table, by as many bits as most codes are long, and behind it a small table for each beginning
-//! of longer codes. An entry says everything about a symbol, and how many bits it takes including its extra bits.
+//! of longer codes. An entry describes a symbol completely, with the number of bits that it takes, extra bits included.
 
 use super::{Bits, Invalid, Now};
 
@@ -14,8 +14,9 @@ const CODE_MAX: u32 = 15;
 pub(super) const LITERAL_BITS: u32 = 11;
 pub(super) const DISTANCE_BITS: u32 = 9;
 /// Every beginning of longer codes is shared by two of them at least.
-const LITERAL_ROOM: usize = (1 << LITERAL_BITS) + LITERALS / 2 * (1 << (CODE_MAX - LITERAL_BITS));
-const DISTANCE_ROOM: usize =
+const LITERAL_ENTRIES: usize =
+    (1 << LITERAL_BITS) + LITERALS / 2 * (1 << (CODE_MAX - LITERAL_BITS));
+const DISTANCE_ENTRIES: usize =
     (1 << DISTANCE_BITS) + DISTANCES / 2 * (1 << (CODE_MAX - DISTANCE_BITS));
 
 /// What a run of bits means.
@@ -49,7 +50,7 @@ impl Entry {
         self.0 & 0x3f
     }
 
-    /// The byte that it stands for, if it is a literal.
+    /// The byte of a literal.
     #[inline(always)]
     pub(super) fn byte(self) -> Option<u8> {
         (self.0 & Self::LITERAL != 0).then_some((self.0 >> 16) as u8)
@@ -91,8 +92,8 @@ pub(super) enum Symbol {
 
 /// Tables of the current block.
 pub(super) struct Codes {
-    literals: [Entry; LITERAL_ROOM],
-    distances: [Entry; DISTANCE_ROOM],
+    literals: [Entry; LITERAL_ENTRIES],
+    distances: [Entry; DISTANCE_ENTRIES],
     /// They are those of RFC 1951, section 3.2.6.
     fixed: bool,
 }
@@ -100,8 +101,8 @@ pub(super) struct Codes {
 impl Codes {
     pub(super) fn new() -> Box<Self> {
         Box::new(Self {
-            literals: [Entry::default(); LITERAL_ROOM],
-            distances: [Entry::default(); DISTANCE_ROOM],
+            literals: [Entry::default(); LITERAL_ENTRIES],
+            distances: [Entry::default(); DISTANCE_ENTRIES],
             fixed: false,
         })
     }
@@ -203,7 +204,7 @@ impl Codes {
     }
 }
 
-pub(super) const INVALID_SYMBOL: Invalid = "a code stands for nothing";
+pub(super) const INVALID_SYMBOL: Invalid = "a code has no symbol";
 
 fn literal_entry(symbol: u16, len: u32) -> Entry {
     const BASE: [u16; 29] = [
@@ -239,7 +240,7 @@ fn number_entry(base: &[u16], extra: &[u8], at: usize, len: u32) -> Entry {
     }
 }
 
-/// Refuses lengths that no code can have, and codes in which some bits stand for nothing. `may_lack`: a code of no
+/// Refuses lengths that no code can have, and codes in which some bits have no symbol. `may_lack`: a code of no
 /// symbol, or of one symbol and one bit, is fine.
 pub(super) fn check_complete(lengths: &[u8], may_lack: bool) -> Result<(), Invalid> {
     const WHOLE: u32 = 1 << CODE_MAX;

@@ -8,8 +8,8 @@ use super::{Bits, Invalid, Now, copy};
 const REFILL: usize = 8;
 /// Input that one turn of the loop may look at: two refills.
 const INPUT_MARGIN: usize = 2 * REFILL - 1;
-/// OutputSlice that one turn may need: two literals, and the longest match.
-const ROOM_MARGIN: usize = 2 + 258 + copy::OVERRUN;
+/// Output that one turn of the loop may need: two literals, and the longest match.
+const OUTPUT_MARGIN: usize = 2 + 258 + copy::OVERRUN;
 
 /// Decodes symbols while there is plenty of input and space. `true`: the block ended.
 #[inline(always)] // into each of the variants in `sys`
@@ -19,7 +19,7 @@ pub(super) fn decode_symbols(
     history: &History,
     now: &mut Now<'_>,
 ) -> Result<bool, Invalid> {
-    let Some(output_end) = now.out.len().checked_sub(ROOM_MARGIN) else { return Ok(false) };
+    let Some(output_end) = now.out.len().checked_sub(OUTPUT_MARGIN) else { return Ok(false) };
     let mut output = OutputSlice { out: now.out, filled: now.filled };
     let mut reader = Reader { buffer: bits.buffer, count: bits.count, rest: &now.input[now.at..] };
     if reader.rest.len() < REFILL {

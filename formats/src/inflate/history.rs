@@ -2,8 +2,8 @@
 
 /// The farthest that a match reaches back.
 const REACH: usize = 32 * 1024;
-/// Room for more than that, so that short pieces can be appended without moving the rest each time.
-const ROOM: usize = 2 * REACH;
+/// Larger than `REACH`, so that short pieces can be appended without moving the rest each time.
+const CAPACITY: usize = 2 * REACH;
 
 /// The last bytes of the output, at least the last 32 KiB.
 pub(super) struct History {
@@ -13,7 +13,7 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn new() -> Self {
-        Self { bytes: vec![0; ROOM].into_boxed_slice(), len: 0 }
+        Self { bytes: vec![0; CAPACITY].into_boxed_slice(), len: 0 }
     }
 
     pub(super) fn clear(&mut self) {
@@ -27,7 +27,7 @@ impl History {
 
     pub(super) fn append(&mut self, decoded: &[u8]) {
         let last = &decoded[decoded.len().saturating_sub(REACH)..];
-        if self.len + last.len() > ROOM {
+        if self.len + last.len() > CAPACITY {
             let keep = REACH - last.len();
             self.bytes.copy_within(self.len - keep..self.len, 0);
             self.len = keep;

@@ -1,9 +1,9 @@
 //! Inflate, RFC 1951: decoding deflate data straight into the caller's buffer.
 //!
 //! Written for long streams and large buffers. Three things make it fast: a refill of the bit buffer is one unaligned
-//! load without a branch; one look into a table says everything about a symbol, its extra bits included; and matches are
+//! load without a branch; one table entry describes a symbol completely, its extra bits included; and matches are
 //! copied in fixed steps that may run over their end. The history that a match refers to is the output buffer itself: only
-//! what one call leaves behind for the next one is copied aside.
+//! what one call leaves behind for the next one is copied elsewhere.
 
 mod bits;
 mod codes;

@@ -150,7 +150,7 @@ fn a_cut_stream_lacks_input_and_nothing_else() {
 }
 
 #[test]
-fn a_flipped_bit_is_judged_as_zlib_does() {
+fn flipped_bit_has_the_same_result_as_in_zlib() {
     for stream in [
         zlib_deflate(&content(900, 3), 9),
         libdeflate(&content(60, 4), 6),
@@ -204,7 +204,7 @@ fn forbidden_streams_are_rejected() {
     for (case, stream) in forbidden {
         assert_eq!(ours(&stream, usize::MAX, 1 << 16), Outcome::Invalid, "{case}");
         assert_eq!(ours(&stream, 1, 10), Outcome::Invalid, "{case}");
-        assert_eq!(zlib(&stream), Outcome::Invalid, "{case}, says zlib");
+        assert_eq!(zlib(&stream), Outcome::Invalid, "{case}, by zlib");
     }
 }
 
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_are_judged_as_zlib_does(
+    fn arbitrary_bytes_have_the_same_result_as_in_zlib(
         start in prop::collection::vec(any::<u8>(), 0..400),
         step in 1_usize..50,
     ) {
@@ -236,7 +236,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_streams_are_judged_as_zlib_does(
+    fn damaged_streams_have_the_same_result_as_in_zlib(
         seed: u64,
         level in 1_u32..10,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),

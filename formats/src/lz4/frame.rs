@@ -1,4 +1,4 @@
-//! What the headers of LZ4 frames and their blocks say.
+//! The headers of LZ4 frames and of their blocks.
 
 use twox_hash::XxHash32;
 

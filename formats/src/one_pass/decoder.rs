@@ -13,9 +13,9 @@ use crate::Error;
 use crate::index::{Layout, root_entry_len, table_at};
 
 /// Unknown bytes parked at a time. A multiple of every cluster's size but the largest, which is parked as a whole.
-const STRETCH_MAX: u64 = 1 << 20;
-/// What is read aside comes in words.
-const ASIDE_ENTRY: u64 = 8;
+const PARK_MAX: u64 = 1 << 20;
+/// Reserved ranges are read in words.
+const RESERVED_ENTRY: u64 = 8;
 
 /// Decodes an image whose bytes come in order and only once.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The file has ended. Hands over what is left, and zeroes again whatever is still parked in the target.
+    /// The file has ended. Passes on what is left, and zeroes again whatever is still parked in the target.
     ///
     /// # Errors
     /// See [`OnePassError`]; in particular when the file ended before all of the guest's data had come.
@@ -174,7 +174,7 @@ impl Decoder {
             Task::Root | Task::Reserved(_) => {
                 let entry_len = match item.task {
                     Task::Root => root_entry_len(&*self.layout),
-                    _ => ASIDE_ENTRY,
+                    _ => RESERVED_ENTRY,
                 };
                 let mut available = item.host.end.min(end) - item.host.start;
                 if item.host.end > end {
@@ -190,7 +190,7 @@ impl Decoder {
                         self.complete_root(output)?;
                     }
                 } else {
-                    self.read_aside(bytes.as_slice(chunk));
+                    self.read_reserved(bytes.as_slice(chunk));
                 }
                 return Ok((!is_last)
                     .then_some(Region { host: available.end..item.host.end, task: item.task }));
@@ -256,7 +256,7 @@ impl Decoder {
             return Ok(());
         }
         self.parking.park_tail(self.cursor, output)?;
-        while let Some(unknown) = self.unknown_stretch(until, end) {
+        while let Some(unknown) = self.unknown_range(until, end) {
             if !self.unallocated.contains(&unknown.start) {
                 let bytes = self.window.bytes(&unknown, chunk);
                 let home = self.presumed_home(unknown.start);
@@ -270,7 +270,7 @@ impl Decoder {
 
     /// The next unknown bytes that are parked together: up to `until`, as far as they have come by `end`. Clusters are
     /// waited for, so that zeroes are seen, and clusters parked, as a whole. `None`: there is nothing (yet).
-    fn unknown_stretch(&self, until: u64, end: u64) -> Option<Range<u64>> {
+    fn unknown_range(&self, until: u64, end: u64) -> Option<Range<u64>> {
         let cluster_size = self.layout.park_alignment();
         let cluster_end = (self.cursor / cluster_size + 1) * cluster_size;
         let first_end = until.min(cluster_end);
@@ -281,10 +281,10 @@ impl Decoder {
         if self.cursor < self.window.position() || self.unallocated.contains(&self.cursor) {
             return Some(self.cursor..first_end);
         }
-        let stretch_end = if until <= end { until } else { end / cluster_size * cluster_size };
+        let range_end = if until <= end { until } else { end / cluster_size * cluster_size };
         let next_block = self.unallocated.range(cluster_end..).next();
-        let stretch_end = next_block.map_or(stretch_end, |&block| stretch_end.min(block));
-        Some(self.cursor..first_end.max(stretch_end.min(cluster_end - cluster_size + STRETCH_MAX)))
+        let range_end = next_block.map_or(range_end, |&block| range_end.min(block));
+        Some(self.cursor..first_end.max(range_end.min(cluster_end - cluster_size + PARK_MAX)))
     }
 
     /// Where the unknown cluster at `host` belongs, if the guest's data continues in the file as it began.

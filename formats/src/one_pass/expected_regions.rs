@@ -204,7 +204,7 @@ impl Run {
     }
 }
 
-/// The batch whose next run comes first is the greatest, as the heap wants it.
+/// The batch whose next run comes first is the greatest: the heap is a max-heap.
 impl Ord for Batch {
     fn cmp(&self, other: &Self) -> Ordering {
         other.next_start().cmp(&self.next_start())

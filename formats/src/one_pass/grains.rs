@@ -1,4 +1,4 @@
-//! A stream of grains that contain their guest address: a vmdk that was made to be read in order.
+//! A stream of grains that contain their guest address: a vmdk that can be read in order.
 //!
 //! ```text
 //!  │ header │ descriptor │ (directory, tables) │ marker, grain │ marker, grain │ … │ (marker, table) … (marker, directory) │ …
@@ -6,8 +6,8 @@
 //!
 //! Nothing has to be parked, and no table is needed. But a reader that goes by the tables must see the same disk. So the
 //! tables, which come before all grains or behind them, are held against the grains, without being kept: both are summed
-//! up, each grain's place in the file weighted by its number on the disk. Where the sums differ (a grain that was written
-//! twice, say), or what comes is no stream at all, the tables decide, and [`OnePassError::NeedsRandomAccess`] says so.
+//! up, each grain's place in the file weighted by its number on the disk. Where the sums differ (a grain was written
+//! twice, for example), or the file is no stream at all, the tables decide: [`OnePassError::NeedsRandomAccess`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -42,7 +42,7 @@
 //! right, it need not move. Otherwise it is parked near the end of the disk, where data usually comes last.
 //!
 //! Compressed clusters begin and end anywhere, at the byte; their length is only known in sectors. So two of them may
-//! share a sector, and a copy of each last sector is kept for a while, in case a table says later that another cluster
+//! share a sector, and a copy of each last sector is kept for a while, in case another cluster, of a later table,
 //! begins in it.
 //!
 //! [`OnePassError::NeedsRandomAccess`] is returned when more is parked than fits into memory and target (an image full of
@@ -97,7 +97,7 @@ impl OnePass {
     /// Starts at the file's first byte. The header has been parsed already, from a copy.
     ///
     /// # Errors
-    /// When a table cannot be where the header says.
+    /// When the header has an impossible offset of a table.
     pub fn new(layout: Arc<dyn Layout>, limits: Limits) -> Result<Self, OnePassError> {
         Ok(Self(match layout.markers() {
             Some(markers) => OnePassMode::Grains(Box::new(Grains::new(layout, markers, limits))),

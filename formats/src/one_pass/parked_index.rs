@@ -159,7 +159,7 @@ impl ParkedIndex {
     /// Takes out `range`, which lies in one range.
     pub(super) fn cut(&mut self, range: &Range<u64>) -> ParkedLocation {
         let (whole, _) = self.containing(range.start).expect("the caller found it here");
-        let fragment = self.by_host.remove(&whole.start).expect("found a moment ago");
+        let fragment = self.by_host.remove(&whole.start).expect("`containing` found it");
         let before = range.start - whole.start;
         let behind = whole.end.checked_sub(range.end).expect("the caller knows its end");
         let parts = |mut bytes: Vec<u8>| {
@@ -211,7 +211,7 @@ impl ParkedIndex {
         middle
     }
 
-    /// Forgets everything, and says what was in the target.
+    /// Removes all entries, and returns those in the target.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = InTarget> + use<> {
         let in_target = std::mem::take(self).by_address.into_iter();
         in_target.map(|(address, (len, host))| InTarget { address, len, host })
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_spares_are_forgotten_unless_they_were_taken_out() {
+    fn oldest_spares_are_evicted_unless_they_were_removed() {
         let mut index = ParkedIndex::default();
         let bytes_max = 3 * (10 + ParkedIndex::ENTRY_BYTES);
         for host in [0, 20, 40] {

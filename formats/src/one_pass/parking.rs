@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_comes_out_as_it_went_in() {
+    fn parked_cluster_is_returned_unchanged() {
         for memory_max in [0, 1500, 9999] {
             let (mut parking, mut target) = parking(memory_max);
             let host = 10 * CLUSTER + 100..13 * CLUSTER + 50;

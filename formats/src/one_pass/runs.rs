@@ -45,7 +45,7 @@ impl Runs {
         self.0.insert(start, end);
     }
 
-    /// Takes out what of `run` is in the set, and says what it was, in descending order.
+    /// Removes `run` from the set. Returns the ranges that were in it, in descending order.
     pub(super) fn remove(&mut self, run: &Range<u64>) -> Vec<Range<u64>> {
         let mut removed = Vec::new();
         while !run.is_empty()

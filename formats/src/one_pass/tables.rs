@@ -89,7 +89,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Hands over what has passed before its table was known.
+    /// Passes on what came before its table was known.
     fn unpark(&mut self, piece: &Piece, output: &mut dyn Output) -> Result<(), OnePassError> {
         let (mut host, mut guest) = (piece.host_range(), piece.guest);
         if piece.kind == PieceKind::Compressed {
@@ -116,8 +116,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes what is neither data nor a table. It may say where else no data is.
-    pub(super) fn read_aside(&mut self, bytes: &[u8]) {
+    /// Reads a reserved range, which is neither data nor a table. It may name other ranges without data.
+    pub(super) fn read_reserved(&mut self, bytes: &[u8]) {
         for at in self.layout.unallocated(bytes) {
             // Whatever is not remembered is parked needlessly, and nothing worse.
             if self.unallocated.len() * NO_DATA_BYTES < self.limits.index_bytes / 8 {
@@ -139,7 +139,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Refuses to remember more than was agreed, with `more` runs about to be added to the agenda.
+    /// Fails if the index would exceed `Limits::index_bytes` with `more` expected regions.
     pub(super) fn check_index(&self, more: usize) -> Result<(), OnePassError> {
         let to_come =
             (self.expected.len() + self.tables.len() + more) * ExpectedRegions::ENTRY_BYTES;

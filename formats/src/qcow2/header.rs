@@ -24,14 +24,14 @@ const SECTOR: u64 = 512;
 /// Equal parts of a cluster, where L2 entries are extended.
 const SUBCLUSTERS: u64 = 32;
 
-// Incompatible features, bytes 72-79. Bit 0 says that reference counts may be stale, which no reader minds.
+// Incompatible features, bytes 72-79. Bit 0: reference counts may be stale, which matters to no reader.
 const DIRTY: u64 = 1 << 0;
 const CORRUPT: u64 = 1 << 1;
 const DATA_FILE: u64 = 1 << 2;
 const COMPRESSION_TYPE: u64 = 1 << 3;
 const EXTENDED_L2: u64 = 1 << 4;
 
-/// What the first bytes of a qcow2 image say, checked.
+/// The header of a qcow2 image, checked.
 ///
 /// It exists only for an image that stands alone (no data file, no encryption, and no backing file but the one that
 /// [`parse_delta`](Header::parse_delta) was given), that its tables

@@ -99,7 +99,7 @@ impl Layout for Header {
         vec![(self.refcount_table(), "reference count table")]
     }
 
-    /// The blocks that the reference count table names.
+    /// The blocks that the refcount table names.
     fn unallocated(&self, aside: &[u8]) -> Vec<u64> {
         let blocks = aside.chunks_exact(8).map(|entry| be_u64(entry, 0) & REFCOUNT_BLOCK_OFFSET);
         let is_block = |&at: &u64| at != 0 && check_begin("block", at, self.cluster_size()).is_ok();

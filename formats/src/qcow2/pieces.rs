@@ -11,7 +11,7 @@ const SECTOR: u64 = 512;
 
 /// The pieces that one L2 table maps, in the order of the disk, neighbours not merged.
 ///
-/// Whatever an entry says has been checked against the header: a piece lies within the file, where its length is known,
+/// Each entry has been checked against the header: a piece lies within the file, where its length is known,
 /// and overlaps neither the header nor a table that the header names.
 #[derive(Debug)]
 pub(super) struct Pieces<'a> {

@@ -6,14 +6,14 @@ use crate::bytes::be_u64;
 
 /// Bits 9 to 55 of an entry: where the table or cluster begins.
 const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
-/// Bit 63: the reference count is exactly one. Of no use to a reader.
+/// Bit 63: the refcount is exactly one. Of no use to a reader.
 const COPIED: u64 = 1 << 63;
 const COMPRESSED: u64 = 1 << 62;
 /// Bit 0: reads as zeroes. Version 3 without extended entries only.
 const ZERO: u64 = 1 << 0;
 const SECTOR: u64 = 512;
 
-/// Where the L1 entry found at byte `at` says an L2 table is; `None`: all that it would map is zero.
+/// The offset of the L2 table that the L1 entry at byte `at` names; `None`: all that it would map is zero.
 pub(super) fn l1_entry(header: &Header, entry: u64, at: u64) -> Result<Option<u64>, Error> {
     if entry & !(OFFSET | COPIED) != 0 {
         return Err(Error::ReservedBits { what: "L1 entry", at, entry });
@@ -23,7 +23,7 @@ pub(super) fn l1_entry(header: &Header, entry: u64, at: u64) -> Result<Option<u6
     Ok((table != 0).then_some(table))
 }
 
-/// What an L2 entry says of its cluster.
+/// The state of a cluster, from its L2 entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cluster {
     /// Unallocated, or flagged as zero.
@@ -70,7 +70,7 @@ pub(super) fn l2_entry(
     })
 }
 
-/// Which of the 32 equal parts of cluster number `index` are zero because the entry says so, as a mask. An entry that
+/// Which of the 32 equal parts of cluster number `index` are marked as zero by its entry, as a mask. An entry that
 /// [`l2_entry`] refuses may have any.
 pub(super) fn zero_parts(header: &Header, table: &[u8], index: usize) -> u32 {
     let offset = index * header.l2_entry_size() as usize;

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_not_mistaken() {
+    fn disks_match_no_foreign_signature() {
         let table: [(&str, &[u8]); 11] = [
             ("nothing", b""),
             ("zeroes", &[0; 512]),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dmg_is_known_by_its_end() {
+    fn dmg_is_detected_by_its_trailer() {
         let mut tail = vec![0; TAIL_BYTES];
         assert_eq!(foreign_by_tail(&tail), None);
         tail[..12].copy_from_slice(b"koly\0\0\0\x04\0\0\x02\0");

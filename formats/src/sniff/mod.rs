@@ -54,7 +54,7 @@ pub enum Sniffed {
     Foreign(Foreign),
 }
 
-/// Bytes that [`sniff`] wants to see, where there are as many.
+/// Bytes that [`sniff`] needs, if there are as many.
 pub const SNIFF_BYTES: usize = 512;
 
 /// Recognises the first bytes of a stream. Fewer than [`SNIFF_BYTES`] are fine when that is all there is: whatever

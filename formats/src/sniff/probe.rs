@@ -22,8 +22,8 @@ pub struct ProbedHead {
     pub window: u64,
 }
 
-/// Recognises a stream by `head`, its first bytes: 256 KiB are enough for every ordinary stream. `whole` says that
-/// nothing follows them.
+/// Recognises a stream by `head`, its first bytes: 256 KiB are enough for every ordinary stream. `whole`: nothing
+/// follows them.
 ///
 /// A name is undone only once: the inner one of two gzips is the image's own business, and the image is raw.
 ///

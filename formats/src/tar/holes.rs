@@ -20,7 +20,7 @@ const PIECES_MAX: usize = 1 << 20;
 /// Larger sizes are rejected, so that the sum of two cannot overflow.
 const SIZE_MAX: u64 = 1 << 62;
 
-/// What a header and all before it say about the holes of a file.
+/// The holes of a file, from a header and the records before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holes {
     /// The rest of the map is behind the header, as long as `goes_on`.

@@ -5,8 +5,8 @@
 //!     512                                      512
 //! ```
 //!
-//! Read are V7, ustar, pax and GNU archives, with names and sizes of any length. Nothing is opened, made or followed: a
-//! path is untrusted bytes, which the caller has to check.
+//! Read are V7, ustar, pax and GNU archives, with names and sizes of any length. Nothing is opened, created or followed:
+//! a path is untrusted bytes, which the caller has to check.
 //!
 //! An archive may end with its last entry: some writers leave the two blocks of zeroes out. Inside an entry it may not.
 

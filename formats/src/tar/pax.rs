@@ -5,7 +5,7 @@ use super::holes::Holes;
 use super::{Entry, Kind, corrupt};
 use crate::Error;
 
-/// What pax records and GNU's long names say about the entry that follows.
+/// The attributes that pax records and GNU's long names give to the entry that follows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Overrides {
     path: Option<Vec<u8>>,
@@ -14,7 +14,7 @@ pub(super) struct Overrides {
     sparse: Option<Sparse>,
 }
 
-/// What records say about the holes of a file.
+/// The records about the holes of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sparse {
     /// 1: the map is before the content.

@@ -28,7 +28,7 @@ pub(super) fn sum(bytes: &[u8], place: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_check_value_of_the_catalogue_comes_out() {
+    fn crc32c_has_the_published_check_value() {
         assert_eq!(super::sum(b"1234\0\0\0\0", 4), super::sum(b"1234abcd", 4));
         // CRC-32/ISCSI of 32 zeroes, RFC 3720, appendix B.4.
         assert_eq!(super::sum(&[0; 32], 4), 0x8a91_36aa);

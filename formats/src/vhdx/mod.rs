@@ -143,7 +143,7 @@ fn regions(known: &KnownBytes) -> Result<Vec<(Guid, Range<u64>)>, Stop> {
         }
         let count = le_u32(table, 8);
         if count > REGIONS_MAX {
-            let what = "number of regions";
+            let what = "region count";
             return Err(Error::Field { what, at: at + 8, value: count.into() }.into());
         }
         let mut regions: Vec<(Guid, Range<u64>)> = Vec::new();
@@ -176,7 +176,7 @@ fn region_range(what: &'static str, at: u64, len: u64) -> Result<Range<u64>, Err
         return Err(Error::Corrupt { what, at, because });
     }
     if len == 0 || !len.is_multiple_of(MIB) {
-        return Err(Error::Field { what: "length of a region", at, value: len });
+        return Err(Error::Field { what: "region length", at, value: len });
     }
     Ok(at..at + len)
 }

@@ -23,7 +23,7 @@ const TABLE_ENTRIES: std::ops::RangeInclusive<u64> = 1..=512;
 /// Sector numbers beyond this could overflow once they are bytes.
 const SECTORS_MAX: u64 = 1 << 52;
 
-/// What a header says, in bytes.
+/// The fields of a header, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) capacity: u64,
@@ -63,19 +63,19 @@ impl Header {
         let capacity = sectors("capacity", 12)?;
         let grain = le_u64(sector, 20);
         if !grain.is_power_of_two() || !GRAINS.contains(&grain) {
-            return Err(field("grain size in sectors", 20, grain));
+            return Err(field("grain sector count", 20, grain));
         }
         let per_table = le_u32(sector, 44).into();
         if !TABLE_ENTRIES.contains(&per_table) {
-            return Err(field("number of entries in a grain table", 44, per_table));
+            return Err(field("grain table entry count", 44, per_table));
         }
-        let descriptor_at = sectors("place of the descriptor", 28)?;
-        let descriptor_len = sectors("length of the descriptor", 36)?;
+        let descriptor_at = sectors("descriptor offset", 28)?;
+        let descriptor_len = sectors("descriptor length", 36)?;
         let descriptor = (descriptor_at > 0 && descriptor_len > 0)
             .then(|| descriptor_at..descriptor_at + descriptor_len);
         let directory = match le_u64(sector, 56) {
             AT_END => None,
-            _ => Some(sectors("place of the grain directory", 56)?),
+            _ => Some(sectors("grain directory offset", 56)?),
         };
         let compressed = flags & COMPRESSED != 0;
         let algorithm = le_u16(sector, 77);
@@ -93,7 +93,7 @@ impl Header {
             per_table,
             descriptor,
             directory,
-            overhead: sectors("place of the first grain", 64)?,
+            overhead: sectors("first grain offset", 64)?,
             one_is_zero: flags & ONE_IS_ZERO != 0,
             compressed,
         })

@@ -36,7 +36,7 @@ const TABLES_MAX: u64 = 4 << 20;
 /// Of all text descriptors; ordinary ones have 10 KiB.
 const DESCRIPTOR_MAX: u64 = 64 << 10;
 
-/// Where to look in a file that is made to be read in order.
+/// Where to look in a file that can be read in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Markers {
     /// Where the first of them is.
@@ -64,7 +64,7 @@ pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
     };
     if descriptor.end - descriptor.start > DESCRIPTOR_MAX {
         let value = descriptor.end - descriptor.start;
-        return Err(Error::Field { what: "length of a descriptor", at: 36, value }.into());
+        return Err(Error::Field { what: "descriptor length", at: 36, value }.into());
     }
     descriptor::check(known.bytes(descriptor.clone(), "vmdk descriptor")?)?;
     let directory = match (first.directory, known.file_len()) {
@@ -78,7 +78,7 @@ pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
         return Err(Error::VirtualSize { size: first.capacity }.into());
     }
     if first.compressed && first.overhead < HEADER_LEN {
-        let (what, value) = ("place of the first grain", first.overhead);
+        let (what, value) = ("first grain offset", first.overhead);
         return Err(Error::Field { what, at: 64, value }.into());
     }
     let markers = first.compressed.then_some(Markers {
@@ -115,7 +115,7 @@ pub(crate) fn open(known: &KnownBytes) -> Result<Arc<dyn Layout>, Stop> {
     Ok(Arc::new(image))
 }
 
-/// Where the directory is, as the footer says, which is the last sector but one.
+/// The offset of the directory, from the footer: the last sector but one.
 fn footer(known: &KnownBytes, first: &Header, file_len: u64) -> Result<u64, Stop> {
     const WHAT: &str = "vmdk footer";
     let at = file_len.saturating_sub(3 * SECTOR);

@@ -132,7 +132,7 @@ impl BlockHeader {
             _ => take_number(&mut rest).map(Some),
         };
         let (packed_len, unpacked_len) = (number_if(HAS_PACKED_LEN)?, number_if(HAS_UNPACKED_LEN)?);
-        // LZMA2 comes last and only there. What else there is (delta, filters of machine code) is for liblzma to judge.
+        // LZMA2 comes last and only there. What else there is (delta, filters of machine code) is checked by liblzma.
         let mut window = None;
         for _ in 0..=flags & 3 {
             let id = take_number(&mut rest)?;
@@ -154,8 +154,8 @@ impl BlockHeader {
     /// Refuses a block whose dictionary is larger than allowed.
     pub(super) fn admit(&self, limits: Limits) -> Result<(), Error> {
         if self.window > limits.window_max {
-            let (asked, allowed) = (self.window, limits.window_max);
-            return Err(Error::WindowTooLarge { what: STREAM, asked, allowed });
+            let (needed, allowed) = (self.window, limits.window_max);
+            return Err(Error::WindowTooLarge { what: STREAM, needed, allowed });
         }
         Ok(())
     }

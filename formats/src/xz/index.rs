@@ -28,7 +28,7 @@ impl BlockTally {
         if !agrees(header.packed_len, walk.packed_len())
             || !agrees(header.unpacked_len, walk.unpacked_len())
         {
-            return Err("a block is not as long as its header says");
+            return Err("the length of a block differs from its header");
         }
         self.push(walk.unpadded_len(), walk.unpacked_len());
         Ok(())
@@ -43,7 +43,7 @@ impl BlockTally {
     /// Reads the index, which has to list the blocks that were seen.
     pub(super) fn check_index(&mut self, wire: &mut Wire<'_>) -> io::Result<()> {
         let mut index = Index { wire, crc: crc32fast::Hasher::new(), len: 0 };
-        index.byte()?; // the zero that says that it is no block
+        index.byte()?; // the zero that marks it as no block
         let count = index.number()?;
         let mut listed = Self::default();
         while listed.count < count.min(self.count) {

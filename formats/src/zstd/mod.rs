@@ -42,12 +42,12 @@ impl Zstd {
         Ok(found)
     }
 
-    /// Refuses a frame that needs what it will not get.
+    /// Rejects a frame with too large a window or with a dictionary.
     fn admit(&mut self, frame: &DataFrame) -> io::Result<()> {
         self.window = self.window.max(frame.window);
         if frame.window > self.limits.window_max {
-            let (asked, allowed) = (frame.window, self.limits.window_max);
-            return Err(Error::WindowTooLarge { what: STREAM, asked, allowed }.into());
+            let (needed, allowed) = (frame.window, self.limits.window_max);
+            return Err(Error::WindowTooLarge { what: STREAM, needed, allowed }.into());
         }
         if frame.dictionary {
             return Err(Error::Unsupported { what: STREAM, feature: "a dictionary" }.into());
@@ -77,7 +77,7 @@ impl Zstd {
             window = frame.window.max(window);
             next = match Frame::parse(wire.peek(DataFrame::LEN_MAX)?) {
                 Ok(Some(Frame::Data(frame))) => Some(frame),
-                _ => None, // `find_frame` looks at it when this unit is on its way
+                _ => None, // `find_frame` reads it after this unit
             };
             if let Some(frame) = &next {
                 self.admit(frame)?;

@@ -17,7 +17,7 @@ fn disk() -> SparseDisk {
 
 /// Both ways see what `qemu-img` sees, however little memory there is.
 fn check(qemu: &QemuImg, image: &[u8], format: &str, parked: bool) {
-    let expected = qemu.to_raw(Image::of(image).path(), format);
+    let expected = qemu.to_raw(Image::from_bytes(image).path(), format);
     assert!(reader::by_ranges(image).unwrap() == expected, "another disk by ranges");
     for chunk_len in [1000, 1 << 20] {
         for parked_bytes in [0, 256 << 10, 64 << 20] {
@@ -159,7 +159,7 @@ fn a_stream_whose_tables_name_other_grains_is_not_read_by_its_markers() {
         for image in [with_footer(&image), image] {
             let outcome = in_one_pass(&image, 10_000, Limits::default());
             assert!(matches!(outcome, Err(OnePassError::NeedsRandomAccess { .. })), "{outcome:?}");
-            // Who is not mapped is not there; who is mapped elsewhere says so.
+            // A grain that is not mapped is skipped; one that is mapped elsewhere is an error.
             assert_eq!(reader::by_ranges(&image).is_ok(), value == 0);
         }
     }

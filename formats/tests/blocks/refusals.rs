@@ -40,17 +40,17 @@ fn vdi() {
             (
                 "sector size",
                 |image| put(image, 0x168, &4096_u32.to_le_bytes()),
-                "a sector size of 4096, as byte 360 says, is not supported",
+                "sector size 4096 at byte 360 is not supported",
             ),
             (
                 "block size",
                 |image| put(image, 0x178, &512_u32.to_le_bytes()),
-                "a block size of 512, as byte 376 says, is not supported",
+                "block size 512 at byte 376 is not supported",
             ),
             (
                 "additional data",
                 |image| image[0x17c] = 1,
-                "a length of additional data in a block of 1, as byte 380 says, is not supported",
+                "additional block data length 1 at byte 380 is not supported",
             ),
             (
                 "too large",
@@ -65,7 +65,7 @@ fn vdi() {
             (
                 "map in the header",
                 |image| put(image, 0x154, &[0; 4]),
-                "a place of the block map of 0, as byte 340 says, is not supported",
+                "block map offset 0 at byte 340 is not supported",
             ),
             (
                 "data in the map",
@@ -75,7 +75,7 @@ fn vdi() {
             (
                 "block outside the map",
                 |image| image[512] = 3,
-                "a block number of 3, as byte 512 says, is not supported",
+                "block number 3 at byte 512 is not supported",
             ),
         ],
     );
@@ -93,7 +93,7 @@ fn vhd() {
                 |image| image[63] = 4,
                 "the vhd image is a difference to another image, which is never opened",
             ),
-            ("kind", |image| image[63] = 5, "a disk type of 5, as byte 60 says, is not supported"),
+            ("kind", |image| image[63] = 5, "disk type 5 at byte 60 is not supported"),
             ("version", |image| image[13] = 2, "vhd version 131072 is not supported"),
             (
                 "header version",
@@ -108,17 +108,17 @@ fn vhd() {
             (
                 "header in the footer",
                 |image| put(image, 16, &[0; 8]),
-                "a place of the header of 0, as byte 16 says, is not supported",
+                "header offset 0 at byte 16 is not supported",
             ),
             (
                 "block size",
                 |image| image[512 + 32] = 0xff,
-                "a block size of 4280287232, as byte 544 says, is not supported",
+                "block size 4280287232 at byte 544 is not supported",
             ),
             (
                 "odd block size",
                 |image| image[512 + 35] = 1,
-                "a block size of 2097153, as byte 544 says, is not supported",
+                "block size 2097153 at byte 544 is not supported",
             ),
             (
                 "table too small",
@@ -133,7 +133,7 @@ fn vhd() {
             (
                 "table in the footer",
                 |image| put(image, 512 + 16, &100_u64.to_be_bytes()),
-                "a place of the block table of 100, as byte 528 says, is not supported",
+                "block table offset 100 at byte 528 is not supported",
             ),
             (
                 "too large",
@@ -196,7 +196,7 @@ fn vhdx() {
             (
                 "regions",
                 |image| twice(image, (192 << 10) + 8, &[0, 8]),
-                "a number of regions of 2048, as byte 196616 says, is not supported",
+                "region count 2048 at byte 196616 is not supported",
             ),
             (
                 "unknown region",
@@ -235,7 +235,7 @@ fn vhdx() {
             (
                 "block size",
                 |image| put(image, PARAMETERS, &(3_u32 << 20).to_le_bytes()),
-                "a block size of 3145728, as byte 3145728 says, is not supported",
+                "block size 3145728 at byte 3145728 is not supported",
             ),
             (
                 "unknown item",
@@ -329,20 +329,16 @@ fn vmdk() {
                 |image| image[75] = b'\n',
                 "the vmdk header is damaged near byte 73: its line ends were changed, as if it were text",
             ),
-            (
-                "grain",
-                |image| image[20] = 3,
-                "a grain size in sectors of 3, as byte 20 says, is not supported",
-            ),
+            ("grain", |image| image[20] = 3, "grain sector count 3 at byte 20 is not supported"),
             (
                 "huge grain",
                 |image| image[22] = 1,
-                "a grain size in sectors of 65664, as byte 20 says, is not supported",
+                "grain sector count 65664 at byte 20 is not supported",
             ),
             (
                 "tables",
                 |image| image[45] = 4,
-                "a number of entries in a grain table of 1024, as byte 44 says, is not supported",
+                "grain table entry count 1024 at byte 44 is not supported",
             ),
             (
                 "compressed",
@@ -362,12 +358,12 @@ fn vmdk() {
             (
                 "capacity",
                 |image| image[19] = 1,
-                "a capacity of 72057594037934080, as byte 12 says, is not supported",
+                "capacity 72057594037934080 at byte 12 is not supported",
             ),
             (
                 "descriptor",
                 |image| image[38] = 1,
-                "a length of a descriptor of 33564672, as byte 36 says, is not supported",
+                "descriptor length 33564672 at byte 36 is not supported",
             ),
             (
                 "directory",

@@ -125,8 +125,8 @@ fn too_large_a_window_is_refused_with_both_numbers() {
         let split = decode_split(kind, &stream, limits).map(drop);
         for outcome in [serial, split] {
             match cause(outcome.unwrap_err()) {
-                Error::WindowTooLarge { asked, allowed, .. } => {
-                    assert_eq!((asked, allowed), (window, 1 << 20), "{kind}");
+                Error::WindowTooLarge { needed, allowed, .. } => {
+                    assert_eq!((needed, allowed), (window, 1 << 20), "{kind}");
                 }
                 other => panic!("{kind}: {other}"),
             }
@@ -142,15 +142,15 @@ fn a_dictionary_of_four_gibibytes_is_refused() {
     stream.extend(fields);
     stream.extend(crc32fast::hash(&fields).to_le_bytes());
     match cause(decode(Xz, &stream).unwrap_err()) {
-        Error::WindowTooLarge { asked, allowed, .. } => {
-            assert_eq!((asked, allowed), (u64::from(u32::MAX), 1 << 27));
+        Error::WindowTooLarge { needed, allowed, .. } => {
+            assert_eq!((needed, allowed), (u64::from(u32::MAX), 1 << 27));
         }
         other => panic!("{other}"),
     }
 }
 
 #[test]
-fn a_part_that_lies_about_its_length_is_refused() {
+fn part_of_another_length_than_announced_is_refused() {
     let honest = bgzf(b"four");
     let isize_at = 18 + (honest.len() - 28 - 18) - 4;
     for lie in [0_u32, 3, 5, 1 << 20] {
@@ -169,7 +169,7 @@ fn a_part_that_lies_about_its_length_is_refused() {
 }
 
 #[test]
-fn an_lz4_frame_that_lies_is_refused() {
+fn lz4_frame_of_another_length_than_announced_is_refused() {
     for lie in [0, 999, 1001, u64::MAX] {
         let frame = Lz4 { content_len: Some(lie), ..Lz4::default() }.frame(&disk(1000));
         for outcome in decode_both_ways(Lz4Frames, &frame) {

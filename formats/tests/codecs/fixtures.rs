@@ -58,7 +58,7 @@ pub fn compress(kind: Compression, content: &[u8]) -> Vec<u8> {
 #[derive(Clone, Copy, Default)]
 pub struct Lz4 {
     pub block_checksums: bool,
-    /// What the header says, if it says so.
+    /// The content length in the header, if it has one.
     pub content_len: Option<u64>,
 }
 

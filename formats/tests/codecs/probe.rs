@@ -53,7 +53,7 @@ fn an_image_ends_the_detection() {
 }
 
 #[test]
-fn nothing_is_an_error_at_any_depth() {
+fn empty_input_is_an_error_at_any_depth() {
     assert!(matches!(probe_head(b"", true), Err(Error::Empty { .. })));
     assert!(matches!(probe_head(b"", false), Err(Error::HeadTooShort { .. })));
     for outer in KINDS {

@@ -22,7 +22,7 @@ fn every_size_at_a_boundary_comes_back() {
 }
 
 #[test]
-fn buffers_of_any_size_do() {
+fn any_buffer_size_decodes() {
     let content = disk(300_000);
     for kind in KINDS {
         let stream = compress(kind, &content);

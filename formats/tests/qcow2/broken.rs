@@ -103,7 +103,7 @@ fn small_image(kind: u64) -> Crafted {
 
 /// What qemu-img makes of an image that it may well refuse.
 fn disk_by_qemu(qemu: &Tool, image: &[u8]) -> Option<Vec<u8>> {
-    let (image, raw) = (Image::of(image), Image::of(&[]));
+    let (image, raw) = (Image::from_bytes(image), Image::from_bytes(&[]));
     let formats = ["convert", "-f", "qcow2", "-O", "raw"].map(OsString::from);
     let paths = [image.path().into(), raw.path().into()];
     let run = qemu.command(formats.into_iter().chain(paths)).output().unwrap();
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_damage_is_survived(kind in 0..4_u64, seed: u64, count in 1..64_u64) {
+    fn arbitrary_damage_never_panics(kind in 0..4_u64, seed: u64, count in 1..64_u64) {
         let mut image = small_image(kind);
         let mut random = Random::new(seed);
         for _ in 0..count {

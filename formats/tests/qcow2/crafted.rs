@@ -30,7 +30,7 @@ impl Crafted {
         image.put_u32(36, 1); // entries of the L1 table
         image.put_u64(40, cluster(3));
         image.put_u64(48, cluster(1));
-        image.put_u32(56, 1); // clusters of the reference count table
+        image.put_u32(56, 1); // clusters of the refcount table
         if version >= 3 {
             image.put_u32(96, 4); // 16 bits
             image.put_u32(100, 112); // length of the header

@@ -109,7 +109,7 @@ fn clusters_that_only_a_snapshot_uses_are_parked_in_vain_and_leave_no_trace() {
 fn compressed_clusters_in_any_order_share_sectors_with_their_neighbours() {
     let Some(qemu) = QemuImg::require() else { return };
     let how = Qcow2Options { cluster_bits: 10, zstd: true, ..Qcow2Options::default() };
-    let text = Image::of(&SparseDisk::new(1024).with(0, 1024, Fill::Text(1)).bytes());
+    let text = Image::from_bytes(&SparseDisk::new(1024).with(0, 1024, Fill::Text(1)).bytes());
     for (seed, grown) in [(1, "4M"), (2, "4M"), (3, "64M"), (4, "64M")] {
         let image = qemu.qcow2(&SparseDisk::new(4 * MIB), &how);
         let mut random = Random::new(seed);

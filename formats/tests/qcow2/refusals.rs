@@ -22,7 +22,7 @@ fn check_change(change: impl FnOnce(&mut Crafted), expected: &str) {
 }
 
 #[test]
-fn an_image_made_by_hand_is_read_as_long_as_nothing_is_wrong_with_it() {
+fn valid_crafted_image_is_read() {
     for image in
         [Crafted::new(2, 9), Crafted::new(3, 9), Crafted::new(3, 16), Crafted::extended(14)]
     {
@@ -180,7 +180,7 @@ fn tables_begin_where_clusters_do() {
 }
 
 #[test]
-fn the_reference_count_table_has_a_size() {
+fn refcount_table_of_impossible_size_is_refused() {
     for clusters in [0, 16385, u32::MAX] {
         let text = format!("a reference count table of {clusters} clusters is impossible");
         check_change(|image| image.put_u32(56, clusters), &text);
@@ -318,7 +318,7 @@ fn a_cluster_used_twice_takes_random_access() {
 }
 
 #[test]
-fn more_than_can_be_remembered_takes_random_access() {
+fn too_large_an_index_takes_random_access() {
     let image = Crafted::new(3, 9);
     for (index_bytes, fits) in [(16, false), (1 << 20, true)] {
         let outcome = in_one_pass(&image.bytes, 1000, Limits { index_bytes, parked_bytes: 0 });

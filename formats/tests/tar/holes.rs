@@ -23,7 +23,7 @@ fn sparse(path: &Path, size: u64, places: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn every_dialect_of_holes_reads_as_the_file_it_was_made_of() {
+fn every_sparse_format_decodes_to_the_original_file() {
     let Some(tar) = require_tool("tar") else { return };
     let directory = tempfile::tempdir().unwrap();
     let many: Vec<u64> = (0..100).map(|n| n * 65_536).collect();

@@ -1,4 +1,4 @@
-//! `cdi-importer`: the program of an importer pod. `importer::pod` says what it does.
+//! `cdi-importer`: the program of an importer pod. See `importer::pod`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `cdi-source-update-poller`: the program of a poller job. `importer::poller` says what it does.
+//! `cdi-source-update-poller`: the program of a poller job. See `importer::poller`.
 
 use std::process::ExitCode;
 

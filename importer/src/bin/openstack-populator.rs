@@ -1,4 +1,5 @@
-//! `openstack-populator`: an image of OpenStack onto a volume, as forklift's populators order it. `importer::populator` says how.
+//! `openstack-populator`: copies an image of OpenStack to a volume, for forklift's populators. See
+//! `importer::populator`.
 
 use std::process::ExitCode;
 

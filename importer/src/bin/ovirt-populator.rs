@@ -1,4 +1,4 @@
-//! `ovirt-populator`: a disk of oVirt onto a volume, as forklift's populators order it. `importer::populator` says how.
+//! `ovirt-populator`: copies a disk of oVirt to a volume, for forklift's populators. See `importer::populator`.
 
 use std::process::ExitCode;
 

@@ -62,7 +62,7 @@ impl ServiceAccount {
         if json.len() > JSON_LEN_MAX {
             return Err("is too long to be one".into());
         }
-        // What serde says of a mistake may repeat the text around it.
+        // serde's message for a mistake may repeat the text around it.
         let file: KeyFile =
             serde_json::from_str(json).map_err(|_| "is not the JSON of a service account's key")?;
         if file.kind != "service_account" {

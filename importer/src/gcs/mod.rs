@@ -66,7 +66,7 @@ pub fn gcs_location(address: &str) -> Result<(String, Option<String>), Error> {
     Ok((location, Some(endpoint.to_string())))
 }
 
-/// An object, and how its addresses are made.
+/// An object, and how its addresses are signed.
 struct Gcs {
     object: Object,
     endpoint: Url,
@@ -133,7 +133,7 @@ impl Store for Gcs {
         ))
     }
 
-    fn judge(&self, refusal: &Refusal, last: bool) -> RefusalAction {
+    fn classify(&self, refusal: &Refusal, last: bool) -> RefusalAction {
         let code = Code::from_refusal(refusal);
         if !last && self.account.is_some() && code.is_about_expiry(refusal) {
             return RefusalAction::SignAgain;
@@ -155,7 +155,7 @@ impl Store for Gcs {
         RefusalAction::Fail(self.object.refused(SCHEME, status, because))
     }
 
-    fn learn(&self, headers: &HeaderMap) -> bool {
+    fn record_identity(&self, headers: &HeaderMap) -> bool {
         let mut seen = self.seen.lock();
         if seen.checksum.is_none() {
             seen.checksum = hash_of(headers);
@@ -171,7 +171,7 @@ impl Store for Gcs {
         }
     }
 
-    fn tells_checksum_by_head(&self) -> bool {
+    fn needs_head_for_checksum(&self) -> bool {
         false
     }
 

@@ -45,7 +45,7 @@ fn an_address_is_signed_as_google_describes_it() {
     let key = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
     let credentials = GcsCredentials::Json(Secret::new(key_file(&key)));
     let gcs = gcs(ServiceAccount::from_credentials(&credentials).unwrap());
-    gcs.learn(&headers(&[("x-goog-generation", "1700")]));
+    gcs.record_identity(&headers(&[("x-goog-generation", "1700")]));
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_000_000); // 2026-11-18 11:06:40
     let url = gcs.address(&Method::GET, now).unwrap().to_string();
 
@@ -107,8 +107,11 @@ fn the_first_response_pins_the_object_and_contains_its_checksum() {
         ("x-goog-generation", "1700"),
         ("x-goog-hash", "md5=JfnnlDI7RTiF9RgfG2JNCw==,crc32c=4waSgw=="),
     ]);
-    assert!(gcs.learn(&first), "addresses change");
-    assert!(!gcs.learn(&headers(&[("x-goog-generation", "1800")])), "the first answer counts");
+    assert!(gcs.record_identity(&first), "addresses change");
+    assert!(
+        !gcs.record_identity(&headers(&[("x-goog-generation", "1800")])),
+        "the first response counts"
+    );
     assert_eq!(
         gcs.address(&Method::GET, SystemTime::now()).unwrap().query(),
         Some("generation=1700")
@@ -119,7 +122,7 @@ fn the_first_response_pins_the_object_and_contains_its_checksum() {
         headers: HeaderMap::new(),
         body: "<Error><Code>NoSuchKey</Code></Error>".into(),
     };
-    let RefusalAction::Fail(error) = gcs.judge(&refusal, false) else { panic!("not refused") };
+    let RefusalAction::Fail(error) = gcs.classify(&refusal, false) else { panic!("not refused") };
     assert_eq!(
         error.to_string(),
         "gs://images/disk 1.img changed during the import: it was generation 1700, it is gone"

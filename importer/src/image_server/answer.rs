@@ -43,7 +43,7 @@ impl Disk {
     }
 }
 
-/// What to say to a request.
+/// The response to a request.
 pub(super) fn answer(request: &httparse::Request<'_, '_>, disk: &Disk) -> ServedResponse {
     let head_only = request.method == Some("HEAD");
     if !head_only && request.method != Some("GET") {

@@ -7,7 +7,7 @@ pub const USAGE: &str = "\
 Usage of cdi-containerimage-server:
   -p int               port to listen on, of localhost (default 8100)
   -image-dir string    directory that holds the disk (default \".\")
-  -ready-file string   written when the disk can be asked for (default \"/shared/ready\")
+  -ready-file string   written when the disk can be requested (default \"/shared/ready\")
   -done-file string    ends the server when it appears (default \"/shared/done\")
 ";
 
@@ -17,9 +17,9 @@ pub struct Config {
     pub port: u16,
     /// Holds exactly one regular file.
     pub image_dir: PathBuf,
-    /// Says that the server is there, and what the disk is called.
+    /// Exists once the server is ready. Holds the file name of the disk.
     pub ready_file: PathBuf,
-    /// Says that it is no longer needed.
+    /// Exists once the server is no longer needed.
     pub done_file: PathBuf,
     /// The file system of the image: `/`, but for tests.
     pub root: PathBuf,

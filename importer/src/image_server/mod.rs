@@ -2,7 +2,7 @@
 //! to the importer in the other container of the pod.
 //!
 //! Two files in a directory that both containers see are the whole protocol. The ready file holds the disk's name, and
-//! appears once the server accepts connections. The done file is made by the importer, and ends the program.
+//! appears once the server accepts connections. The importer creates the done file, which ends the program.
 
 mod answer;
 mod config;

@@ -6,10 +6,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a shell says by its exit code of a command that is not there.
+/// The exit code of a shell for a command that does not exist.
 pub const NO_SUCH_COMMAND: u8 = 127;
 
-/// A copy to be made.
+/// The source and target of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copy {
     pub from: PathBuf,

@@ -55,7 +55,7 @@ impl Drop for Served {
 }
 
 #[test]
-fn the_importer_reads_the_disk_by_ranges_and_the_environment_beside_it() {
+fn importer_reads_the_disk_by_ranges_and_the_environment_from_the_server() {
     let bytes: Vec<u8> = (0..600_000_u32).flat_map(u32::to_le_bytes).collect();
     let served = serve_disk(&bytes);
     let name = fs::read_to_string(served.directory.path().join("ready")).unwrap();
@@ -82,7 +82,7 @@ fn the_importer_reads_the_disk_by_ranges_and_the_environment_beside_it() {
 }
 
 #[test]
-fn the_done_file_ends_it_and_both_files_are_taken_away() {
+fn done_file_ends_the_server_which_removes_both_files() {
     let mut served = serve_disk(b"disk");
     let (ready, done) =
         (served.directory.path().join("ready"), served.directory.path().join("done"));

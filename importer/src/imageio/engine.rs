@@ -230,7 +230,7 @@ pub(super) fn parse<T: DeserializeOwned>(url: &Url, answer: &Called) -> Result<T
 fn refusal(url: &Url, answer: &Called) -> Error {
     let outcome = fault(&answer.body);
     let outcome = if outcome.is_empty() { outcome } else { format!(": {outcome}") };
-    let because = format!("it answers with status {}{outcome}", answer.status);
+    let because = format!("it responded with status {}{outcome}", answer.status);
     Error::Refused { url: RedactedUrl::from(url), because }
 }
 

@@ -1,4 +1,4 @@
-//! What the image server says of an image: which parts of it are zero.
+//! The extents that the image server reports: which parts of an image are zero.
 
 use pipeline::{Extent, ExtentKind};
 use serde::Deserialize;
@@ -6,9 +6,9 @@ use serde::Deserialize;
 /// More of them, neighbours of a kind merged, are not believed: a disk of 1 TiB in pieces of 1 MiB has as many.
 const EXTENTS_MAX: usize = 1 << 20;
 
-/// As on the wire. `hole` says how it is stored, which is nothing to us.
+/// As on the wire. `hole`, whether it is allocated, is not used.
 #[derive(Deserialize)]
-struct Stretch {
+struct ServedExtent {
     start: u64,
     length: u64,
     #[serde(default)]
@@ -17,7 +17,7 @@ struct Stretch {
 
 /// The extents of an image of `size` bytes: ascending, without gaps. Or what is wrong with the list.
 pub(super) fn parse(json: &[u8], size: u64) -> Result<Vec<Extent>, String> {
-    let stretches: Vec<Stretch> = serde_json::from_slice(json)
+    let served_extents: Vec<ServedExtent> = serde_json::from_slice(json)
         .map_err(|error| format!("its list of extents is not one (line {})", error.line()))?;
     let mut extents: Vec<Extent> = vec![];
     let mut at = 0;
@@ -31,7 +31,7 @@ pub(super) fn parse(json: &[u8], size: u64) -> Result<Vec<Extent>, String> {
         extents.len() <= EXTENTS_MAX
     };
     let mut end = 0;
-    for Stretch { start, length, zero } in stretches {
+    for ServedExtent { start, length, zero } in served_extents {
         let to = start.checked_add(length).filter(|to| *to <= size);
         let Some(to) = to else { return Err(format!("an extent ends behind byte {size}")) };
         if start < end {

@@ -21,7 +21,7 @@ use session::{Keeper, Session};
 
 use crate::error::Error;
 use crate::secret::{RedactedUrl, Secret};
-use crate::stage::{Checkpoints, Stage, StopFlag};
+use crate::stage::{Checkpoints, StageSource, StopFlag};
 use crate::web::{HttpOptions, HttpSource};
 
 /// Longer lists of extents are refused.
@@ -53,7 +53,7 @@ pub struct ImageioSettings {
 pub struct Intervals {
     /// Between two looks at a transfer that is not ready.
     pub poll: Duration,
-    /// Before asking again for a disk that is locked.
+    /// Before a retry for a disk that is locked.
     pub locked: Duration,
     /// Without a byte: then the ticket is extended.
     pub keep: Duration,
@@ -80,7 +80,7 @@ impl Default for Intervals {
 /// # Errors
 /// When the engine cannot be reached or refuses, the disk stays locked, or it is stopped. A transfer that had begun
 /// is ended then.
-pub fn imageio(settings: &ImageioSettings) -> Result<Stage, Error> {
+pub fn imageio(settings: &ImageioSettings) -> Result<StageSource, Error> {
     let ImageioSettings { disk_id, checkpoints, http, .. } = settings;
     let engine = Engine::login(settings)?;
     let subject = engine.subject(disk_id, checkpoints.current.as_deref())?;
@@ -124,7 +124,7 @@ pub fn imageio(settings: &ImageioSettings) -> Result<Stage, Error> {
     let source =
         ImageioSource { facts, extents, is_disk: !is_delta, bytes, _keeper: keeper, session };
     let delta = if is_delta { checkpoints.delta(true) } else { None };
-    Ok(Stage { source: Arc::new(source), delta, info: None })
+    Ok(StageSource { source: Arc::new(source), delta, info: None })
 }
 
 /// A disk that is being transferred.

@@ -1,4 +1,4 @@
-//! One transfer from its beginning to its end: made ready, kept alive, woken up again, and always ended.
+//! One transfer from its start to its end: started, renewed, resumed when paused, and always finalized.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,7 +55,7 @@ impl Session {
                 let because = format!("the disk {name} stays locked");
                 return Err(refused(settings, because));
             }
-            tracing::info!("{name} is locked; asking again");
+            tracing::info!("{name} is locked; retrying");
             stop.sleep(intervals.locked, name)?;
             waited += intervals.locked;
         };

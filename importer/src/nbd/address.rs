@@ -18,7 +18,7 @@ pub(super) struct Address {
     /// How messages call it.
     pub(super) name: RedactedUrl,
     pub(super) export: String,
-    /// The server has to be spoken to by TLS.
+    /// The server has to be connected to by TLS.
     pub(super) tls: bool,
     pub(super) place: NbdTransport,
 }

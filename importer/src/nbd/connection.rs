@@ -17,8 +17,8 @@ use super::wire::{CMD_BLOCK_STATUS, CMD_DISC, CMD_READ, request};
 use crate::error::TransportError;
 use crate::receive_buffer::ReceiveBuffer;
 
-/// To say goodbye, and not longer.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// For the request to disconnect.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An export over one connection.
 pub(super) struct Connection {
@@ -127,7 +127,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.receiver.abort(); // the sender says goodbye, and ends
+        self.receiver.abort(); // the sender requests to disconnect, and ends
     }
 }
 
@@ -142,11 +142,11 @@ async fn send<W: AsyncWrite + Unpin>(mut writer: W, mut waiting: UnboundedReceiv
             return;
         }
     }
-    let goodbye = async {
+    let disconnect = async {
         writer.write_all(&request(CMD_DISC, 0, 0, 0)).await?;
         writer.shutdown().await
     };
-    let _ = tokio::time::timeout(GOODBYE, goodbye).await; // it would only have been polite
+    let _ = tokio::time::timeout(DISCONNECT_TIMEOUT, disconnect).await; // the server may do without
 }
 
 impl Table {
@@ -158,10 +158,10 @@ impl Table {
     fn enter(&self, pending: Pending) -> Option<u64> {
         let mut inner = self.lock();
         if let Some(why) = &inner.dead {
-            let trouble =
+            let lost =
                 TransportError::Broken { host: self.host.clone(), source: why.clone().into() };
             drop(inner);
-            pending.fail(Failure::Lost(trouble));
+            pending.fail(Failure::Lost(lost));
             return None;
         }
         inner.next_handle += 1;

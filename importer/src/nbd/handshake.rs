@@ -198,7 +198,7 @@ impl Reply {
 
     fn into_failure(self, what: &str) -> Failure {
         if !self.is_error() {
-            return nonsense(&format!("an answer of kind {} about {what}", self.kind));
+            return nonsense(&format!("a reply of kind {} about {what}", self.kind));
         }
         let because = match self.kind & !REP_ERROR {
             1 => "it does not know how",
@@ -210,7 +210,7 @@ impl Reply {
             7 => "it is shutting down",
             8 => "it wants other block sizes",
             9 => "it calls the request too big",
-            _ => "it does not say why",
+            _ => "it gives no reason",
         };
         let message = readable(&self.data);
         let message = if message.is_empty() { message } else { format!(" ({message})") };
@@ -218,17 +218,17 @@ impl Reply {
     }
 }
 
-async fn reply<S: AsyncRead + Unpin>(stream: &mut S, asked: u32) -> Result<Reply, Failure> {
+async fn reply<S: AsyncRead + Unpin>(stream: &mut S, requested: u32) -> Result<Reply, Failure> {
     if stream.read_u64().await? != OPTION_REPLY {
-        return Err(nonsense("an answer without its magic number"));
+        return Err(nonsense("a reply without its magic number"));
     }
-    if stream.read_u32().await? != asked {
-        return Err(nonsense("an answer to something that was not asked"));
+    if stream.read_u32().await? != requested {
+        return Err(nonsense("a reply to something that was not requested"));
     }
     let kind = stream.read_u32().await?;
     let len = stream.read_u32().await?;
     if len > REPLY_LEN_MAX {
-        return Err(nonsense(&format!("an answer of {len} bytes")));
+        return Err(nonsense(&format!("a reply of {len} bytes")));
     }
     let mut data = vec![0; len as usize];
     stream.read_exact(&mut data).await?;

@@ -26,7 +26,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(30);
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
-/// A new connection, and what the server says of the export. Blocks; tries once.
+/// A new connection, and the server's description of the export. Blocks; tries once.
 pub(super) fn connect(
     network: &Network,
     address: &Address,
@@ -110,8 +110,8 @@ async fn secure(
 ) -> Result<Box<dyn Duplex>, Problem> {
     handshake::start_tls(&mut stream).await?;
     let shaken = TlsConnector::from(config).connect(name, wire(stream)).await;
-    let stream =
-        shaken.map_err(|error| Problem::TransportError(tls::trouble(host.to_owned(), error)))?;
+    let stream = shaken
+        .map_err(|error| Problem::TransportError(tls::handshake_error(host.to_owned(), error)))?;
     Ok(Box::new(stream))
 }
 

@@ -1,7 +1,7 @@
 //! Disks that an NBD server exports: `qemu-nbd`, `nbdkit`, and whatever else speaks the protocol.
 //!
 //! ```text
-//! NbdSource ── a few connections, each made again when it breaks, if the export is still the same
+//! NbdSource ── a few connections, each opened again when it breaks, if the export is still the same
 //!   └─ NbdStream ── a few requests ahead of its reader ──► Connection ──► replies, in any order
 //! ```
 //!
@@ -33,7 +33,7 @@ use crate::web::retry::{Attempts, RetryPolicy};
 use crate::web::tls::Trust;
 use crate::web::{HttpOptions, Network};
 
-/// Bytes of one read request, unless the server wants fewer.
+/// Bytes of one read request, unless the server sets a lower limit.
 const PIECE_LEN: u32 = 512 << 10;
 /// Streams worth reading at a time. Each has several requests in flight.
 const STREAMS_MAX: usize = 4;
@@ -54,7 +54,7 @@ struct Shared {
     trust: Trust,
     policy: RetryPolicy,
     patience: Duration,
-    /// One for each connection, made when it is first needed.
+    /// One for each connection, created when it is first needed.
     slots: Vec<Mutex<Option<Arc<Connection>>>>,
     next_slot: AtomicUsize,
     pool: Arc<Pool>,

@@ -232,7 +232,7 @@ impl<R: AsyncRead + Unpin> Replies<'_, R> {
 
     fn pending(&self, handle: u64) -> Result<Pending, End> {
         let found = self.table.take_pending(handle);
-        found.ok_or_else(|| End::Nonsense("a reply to something that was not asked".into()))
+        found.ok_or_else(|| End::Nonsense("a reply to something that was not requested".into()))
     }
 
     async fn u16(&mut self) -> Result<u16, End> {

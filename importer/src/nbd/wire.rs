@@ -48,8 +48,7 @@ pub(super) const CHUNK_BLOCK_STATUS: u16 = 5;
 /// Set in every chunk that reports an error.
 pub(super) const CHUNK_ERROR: u16 = 1 << 15;
 
-/// Of `base:allocation`: the range reads as zeroes. (The other bit says that it is not allocated, which may still read as
-/// anything.)
+/// Of `base:allocation`: the range reads as zeroes. (The other bit: it is not allocated, and may read as anything.)
 pub(super) const STATE_ZERO: u32 = 1 << 1;
 pub(super) const ALLOCATION: &str = "base:allocation";
 

@@ -32,9 +32,10 @@ pub enum LatestImage {
     Found(KnownRevision),
 }
 
-/// Fetches the identity of the image that `location` holds now: `docker://…`, `http(s)://…` or `s3://…`. `checksums` is the address of a file that
-/// lists the hashes of the images next to it (`SHA256SUMS`, `CHECKSUM`): then that decides, and nothing else. Costs the
-/// server the headers of one response, and less if it minds what is `known`. Blocks; retries as `options.retry` says.
+/// Fetches the identity of the image that `location` holds now: `docker://…`, `http(s)://…` or `s3://…`. `checksums` is
+/// the address of a file that lists the hashes of the images next to it (`SHA256SUMS`, `CHECKSUM`): then that decides,
+/// and nothing else. Costs the server the headers of one response, and less if it supports conditional requests for
+/// what is `known`. Blocks; retries by `options.retry`.
 ///
 /// # Errors
 /// When the location cannot be polled, or returns nothing that identifies an image.
@@ -70,8 +71,8 @@ pub fn newest(
             found.map(|marks| marked(location, marks)).transpose()?
         }
     };
-    let is_news = |found: &KnownRevision| known != Some(found);
-    Ok(found.filter(is_news).map_or(LatestImage::Unchanged, LatestImage::Found))
+    let is_new = |found: &KnownRevision| known != Some(found);
+    Ok(found.filter(is_new).map_or(LatestImage::Unchanged, LatestImage::Found))
 }
 
 /// An image that only its marks identify.
@@ -108,9 +109,9 @@ fn listed(location: &str, checksums: &str, options: &HttpOptions) -> Result<Know
     }
     // Credentials are for the image, and may be meant for no other host.
     let image = Url::parse(location).ok();
-    let is_beside = image.is_some_and(|image| image.origin() == url.origin());
+    let is_same_origin = image.is_some_and(|image| image.origin() == url.origin());
     let mut terms = options.clone();
-    if !is_beside {
+    if !is_same_origin {
         (terms.auth, terms.headers) = (None, Vec::new());
     }
     let shown = RedactedUrl::from(&url);

@@ -1,4 +1,4 @@
-//! What a store says that an object hashes to, compared with what came.
+//! The checksum that a store reports for an object, compared with that of the received bytes.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::Error;
 
-/// What a whole object hashes to, as its store says.
+/// The checksum of a whole object that its store reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectChecksum {
     algorithm: Algorithm,
@@ -104,7 +104,7 @@ impl Hasher {
     }
 }
 
-/// A stream of a whole object, which ends well only when it is what its store says.
+/// A stream of a whole object, which ends with an error if the checksum differs from the expected one.
 pub(crate) struct Verified {
     inner: Box<dyn ByteStream>,
     expected: ObjectChecksum,

@@ -10,8 +10,8 @@ use crate::web::Refusal;
 /// Further apart than this, and signatures are refused.
 const SKEW_MAX: Duration = Duration::from_secs(300);
 
-/// The one word in which S3, and everything that speaks like it, says why. Nothing else of a response is shown: some
-/// servers repeat the request in it, signature and all.
+/// The error code of S3 and compatible stores. Nothing else of a response is shown: some servers repeat the request in
+/// it, signature included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Code(String);
 

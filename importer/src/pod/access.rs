@@ -70,8 +70,8 @@ pub fn gcs(job: &ImportJob, paths: &Paths) -> Result<(String, HttpOptions), Erro
     Ok((location, HttpOptions { gcs, ..http_options(job, paths)? }))
 }
 
-/// The directories of the files that say who the pod is at Amazon's. The kubelet replaces such files by others, so the files
-/// alone would be too little.
+/// The directories of the files with the pod's AWS identity. The kubelet replaces the files, so a rule for the files
+/// alone would not do.
 pub fn aws_folders(job: &ImportJob, paths: &Paths) -> Vec<PathBuf> {
     let files = job.aws_files.iter().flatten().map(Path::new);
     let directory = |file: &'_ Path| match file.parent() {
@@ -81,7 +81,7 @@ pub fn aws_folders(job: &ImportJob, paths: &Paths) -> Vec<PathBuf> {
     files.map(directory).filter_map(|path| Some(paths.at(path.to_str()?))).collect()
 }
 
-/// As the usual variables say.
+/// From the usual variables.
 pub fn proxy(job: &ImportJob) -> ProxySettings {
     let proxy = &job.proxy;
     ProxySettings::from_variables(|variable| match variable {

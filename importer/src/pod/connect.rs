@@ -18,7 +18,7 @@ use runtime::chain;
 
 use crate::error::Error;
 use crate::imageio::{ImageioSettings, Intervals, imageio};
-use crate::stage::{Checkpoints, Stage, StopFlag};
+use crate::stage::{Checkpoints, StageSource, StopFlag};
 use crate::vddk::{VddkSettings, VddkWatch, vddk};
 use crate::web::{HttpOptions, HttpSource};
 use crate::{BasicAuth, ContainerDisk, Secret, labels, served_environment};
@@ -39,17 +39,17 @@ pub struct Connected {
 
 impl Connected {
     fn plain(source: impl Source + 'static) -> Self {
-        Self::stage(Stage { source: Arc::new(source), delta: None, info: None })
+        Self::stage(StageSource { source: Arc::new(source), delta: None, info: None })
     }
 
     /// An object in a store, and how it is requested.
     fn object((location, options): (String, HttpOptions)) -> Result<Self, Error> {
         let source = crate::source(&location, &options)?;
-        Ok(Self::stage(Stage { source, delta: None, info: None }))
+        Ok(Self::stage(StageSource { source, delta: None, info: None }))
     }
 
-    fn stage(stage: Stage) -> Self {
-        let Stage { source, delta, info } = stage;
+    fn stage(stage: StageSource) -> Self {
+        let StageSource { source, delta, info } = stage;
         Self { source, delta, labels: BTreeMap::new(), vddk: info }
     }
 }
@@ -57,7 +57,7 @@ impl Connected {
 /// Opens the source of `job`. Sources of machines look at `stop`.
 ///
 /// # Errors
-/// What the source says when it cannot be reached.
+/// When the source cannot be reached.
 pub fn connect(
     job: &ImportJob,
     paths: &Paths,
@@ -108,7 +108,7 @@ fn vddk_settings(
 ) -> Result<VddkSettings, crate::Error> {
     let mut http = access::http_options(job, paths)?;
     if job.cert_dir.is_empty() {
-        http.ca_pem.clear(); // the proxy's authority vouches for no vCenter, whose thumbprint is known
+        http.ca_pem.clear(); // the proxy's CA signs no vCenter, whose thumbprint is known
     }
     let BasicAuth { username, password } = http.auth.take().unwrap_or_else(no_credentials);
     Ok(VddkSettings {
@@ -141,7 +141,7 @@ pub fn needs_notification(source: &SourceKind) -> bool {
     matches!(source, SourceKind::Imageio | SourceKind::Vddk)
 }
 
-/// What the image that the node has pulled wants its claim to be labelled with. A disk without labels is better than none.
+/// The labels for the PVC, from the image that the node has pulled. A disk without labels is better than none.
 fn served_labels(disk: &str, options: &HttpOptions) -> BTreeMap<String, String> {
     match served_environment(disk, options) {
         Ok(environment) => labels(environment.iter().map(String::as_str)),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn vmware_is_known_by_its_thumbprint_unless_the_user_gave_an_authority() {
+    fn vmware_server_is_verified_by_thumbprint_unless_the_user_set_a_ca() {
         let root = tempfile::tempdir().unwrap();
         let paths = Paths::under(root.path());
         for directory in ["proxycerts", "certs", "vddk-args"] {

@@ -11,7 +11,7 @@ use contract::paths;
 use super::mounts::{Paths, has_device};
 
 /// Removes what is no volume's content yet: nothing is known of where it came from. What this program has not finished
-/// lies under other names, with a journal that says how far it is, and is the pipeline's to judge.
+/// has other names, and a journal with its progress: the pipeline decides about it.
 ///
 /// # Errors
 /// When a file is there and cannot be removed.

@@ -13,5 +13,5 @@ pub(crate) mod progress;
 mod run;
 
 pub use mounts::{Mounts, Paths};
-pub use plan::{Refusal, Work, plan_job};
+pub use plan::{ImportAction, Refusal, plan_job};
 pub use run::{ProcessEnvironment, run_importer};

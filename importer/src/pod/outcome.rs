@@ -51,14 +51,14 @@ pub enum Failure {
     Volume(io::Error),
     /// The container that serves the image never got ready.
     NotReady {
-        /// The file that it should have made.
+        /// The file that it should have created.
         path: String,
     },
     /// The source cannot be reached.
     Connect(Box<dyn StdError + Send + Sync>),
     /// The image cannot be brought over.
     Import(Pipeline),
-    /// No empty disk could be made.
+    /// The empty disk could not be created.
     Blank(Box<dyn StdError + Send + Sync>),
     /// The disk may not be durable.
     Sync(io::Error),
@@ -89,7 +89,7 @@ impl Failure {
         }
     }
 
-    /// All there is to say, for the log too.
+    /// The whole message, for the log too.
     pub fn text(&self, source: &SourceKind) -> String {
         match self {
             Self::Job(error @ BadImportJob::Checksum { kind, .. }) => {
@@ -155,7 +155,7 @@ fn processing(error: &Pipeline, source: &SourceKind) -> String {
         },
         // Not the text for a full volume: a larger disk would not help.
         Pipeline::Scratch { path, source } if full_volume_text(source).is_some() => format!(
-            "{}there is not enough room in scratch space at {}. {LARGER_SCRATCH}",
+            "{}there is not enough free space in scratch space at {}. {LARGER_SCRATCH}",
             texts::TRANSFER_SCRATCH,
             path.display()
         ),

@@ -209,7 +209,7 @@ fn messages_about_lack_of_space_match_those_of_controllers() {
 }
 
 #[test]
-fn scratch_space_that_is_full_is_no_volume_that_is_full() {
+fn full_scratch_space_is_not_reported_as_a_full_volume() {
     for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
         let path = "/scratch".into();
         let full = Failure::Import(Pipeline::Scratch { path, source: io::Error::from(kind) });

@@ -7,7 +7,7 @@ use super::mounts::Mounts;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum ImportAction {
     /// An empty disk of this size.
     Blank {
         size: ByteCount,
@@ -15,14 +15,14 @@ pub enum Work {
         preallocate: bool,
     },
     /// A disk from an image.
-    Disk(DiskWork),
+    Disk(DiskTarget),
     /// The files of an archive, into the volume's directory.
     Archive,
 }
 
 /// How a disk has to fit its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskWork {
+pub struct DiskTarget {
     /// The largest virtual size that fits.
     pub available: ByteCount,
     /// A smaller disk is grown to this.
@@ -42,7 +42,7 @@ pub enum Refusal {
     ContentType { source: SourceKind },
     /// Files cannot be unpacked here.
     Archive {
-        /// A clause that says why.
+        /// The reason, as a clause.
         because: &'static str,
     },
 }
@@ -51,15 +51,17 @@ pub enum Refusal {
 ///
 /// # Errors
 /// See [`Refusal`].
-pub fn plan_job(job: &ImportJob, mounts: &Mounts) -> Result<Work, Refusal> {
+pub fn plan_job(job: &ImportJob, mounts: &Mounts) -> Result<ImportAction, Refusal> {
     match &job.source {
         SourceKind::Blank => plan_blank(job, mounts),
         SourceKind::Http => match (job.content, mounts.volume) {
-            (ContentType::Archive, Volume::Directory { .. }) => Ok(Work::Archive),
+            (ContentType::Archive, Volume::Directory { .. }) => Ok(ImportAction::Archive),
             (ContentType::Archive, Volume::Device { .. }) => {
                 Err(Refusal::Archive { because: "a block device has no place for files" })
             }
-            (ContentType::Kubevirt | ContentType::Other, _) => Ok(Work::Disk(disk(job, mounts))),
+            (ContentType::Kubevirt | ContentType::Other, _) => {
+                Ok(ImportAction::Disk(disk(job, mounts)))
+            }
         },
         SourceKind::Registry | SourceKind::Imageio if job.content != ContentType::Kubevirt => {
             Err(Refusal::ContentType { source: job.source.clone() })
@@ -71,29 +73,30 @@ pub fn plan_job(job: &ImportJob, mounts: &Mounts) -> Result<Work, Refusal> {
         | SourceKind::Gcs
         | SourceKind::Registry
         | SourceKind::Imageio
-        | SourceKind::Vddk => Ok(Work::Disk(disk(job, mounts))),
+        | SourceKind::Vddk => Ok(ImportAction::Disk(disk(job, mounts))),
         SourceKind::Unknown(_) => Err(Refusal::UnknownSource(job.source.name().to_owned())),
     }
 }
 
-fn plan_blank(job: &ImportJob, mounts: &Mounts) -> Result<Work, Refusal> {
+fn plan_blank(job: &ImportJob, mounts: &Mounts) -> Result<ImportAction, Refusal> {
     if job.content == ContentType::Archive {
         return Err(Refusal::BlankArchive);
     }
     let preallocate = job.preallocation;
-    let DiskWork { available, grow_to, .. } = disk(job, mounts);
+    let DiskTarget { available, grow_to, .. } = disk(job, mounts);
     Ok(match mounts.volume {
         // All of it: a device may hold the disk of its last owner.
-        Volume::Device { size } => Work::Blank { size, preallocate },
-        Volume::Directory { .. } => {
-            Work::Blank { size: grow_to.unwrap_or(job.overhead.usable(available)), preallocate }
-        }
+        Volume::Device { size } => ImportAction::Blank { size, preallocate },
+        Volume::Directory { .. } => ImportAction::Blank {
+            size: grow_to.unwrap_or(job.overhead.usable(available)),
+            preallocate,
+        },
     })
 }
 
-fn disk(job: &ImportJob, mounts: &Mounts) -> DiskWork {
+fn disk(job: &ImportJob, mounts: &Mounts) -> DiskTarget {
     let Fit { available, grow_to } = mounts.volume.fit(job.image_size, job.overhead);
-    DiskWork { available, grow_to, preallocate: job.preallocation }
+    DiskTarget { available, grow_to, preallocate: job.preallocation }
 }
 
 #[cfg(test)]
@@ -126,8 +129,8 @@ mod tests {
     fn a_disk_fits_its_volume() {
         let job = job(SourceKind::Http, |job| job.preallocation = true);
         let (available, grow_to) = (mib(100), Some(mib(94)));
-        let expected = DiskWork { available, grow_to, preallocate: true };
-        assert_eq!(plan_job(&job, &directory(mib(200))), Ok(Work::Disk(expected)));
+        let expected = DiskTarget { available, grow_to, preallocate: true };
+        assert_eq!(plan_job(&job, &directory(mib(200))), Ok(ImportAction::Disk(expected)));
     }
 
     #[test]
@@ -141,15 +144,15 @@ mod tests {
     #[test]
     fn files_are_unpacked_where_there_is_a_file_system() {
         let archive = job(SourceKind::Http, |job| job.content = ContentType::Archive);
-        assert_eq!(plan_job(&archive, &directory(MIB)), Ok(Work::Archive));
+        assert_eq!(plan_job(&archive, &directory(MIB)), Ok(ImportAction::Archive));
         assert!(matches!(plan_job(&archive, &device(MIB)), Err(Refusal::Archive { .. })));
     }
 
     #[test]
     fn an_empty_disk_fills_its_pvc() {
-        let blank = |size, preallocate| Ok(Work::Blank { size: mib(size), preallocate });
+        let blank = |size, preallocate| Ok(ImportAction::Blank { size: mib(size), preallocate });
         type Change = fn(&mut ImportJob);
-        let table: [(&str, Change, Mounts, Result<Work, Refusal>); 8] = [
+        let table: [(&str, Change, Mounts, Result<ImportAction, Refusal>); 8] = [
             ("in a folder", |_| (), directory(mib(200)), blank(94, false)),
             ("in a small folder", |_| (), directory(mib(50)), blank(47, false)),
             ("no claim known", |job| job.image_size = None, directory(mib(200)), blank(189, false)),

@@ -1,4 +1,4 @@
-//! How far an import is, as controllers and people read it.
+//! The progress of an import, for controllers and for users.
 
 use std::io;
 use std::net::TcpListener;
@@ -57,8 +57,14 @@ impl Percentage {
             let percentage = Arc::clone(&percentage);
             Arc::new(move || percentage.page())
         };
-        let goodbye = stop.map(|stop| Box::new(move || stop.set()) as ShutdownHook);
-        worker_tasks::start_worker_tasks(listener, key, page, move || percentage.value(), goodbye)
+        let shutdown_hook = stop.map(|stop| Box::new(move || stop.set()) as ShutdownHook);
+        worker_tasks::start_worker_tasks(
+            listener,
+            key,
+            page,
+            move || percentage.value(),
+            shutdown_hook,
+        )
     }
 
     /// `None` before anything is known, which is shown as `N/A`.

@@ -27,7 +27,7 @@ use super::connect::{self, Connected};
 use super::leftovers;
 use super::mounts::{Mounts, Paths, has_device};
 use super::outcome::{Failure, Outcome};
-use super::plan::{DiskWork, Work, plan_job};
+use super::plan::{DiskTarget, ImportAction, plan_job};
 use super::progress::Percentage;
 use crate::stage::StopFlag;
 use crate::vddk::VddkWatch;
@@ -46,7 +46,7 @@ pub struct ProcessEnvironment {
     pub variables: BTreeMap<String, String>,
 }
 
-/// Carries out the import that the environment orders, and says how it went in the termination log.
+/// Carries out the import that the environment describes, and writes its outcome to the termination log.
 pub fn run_importer(environment: ProcessEnvironment) -> ExitCode {
     let ProcessEnvironment { paths, variables } = environment;
     let mut termination = TerminationMessage::open(&paths.at(paths::TERMINATION_LOG));
@@ -103,8 +103,8 @@ fn carry_out(
         "{work:?}"
     );
     match work {
-        Work::Blank { size, preallocate } => {
-            let disk = DiskWork { available: size, grow_to: None, preallocate };
+        ImportAction::Blank { size, preallocate } => {
+            let disk = DiskTarget { available: size, grow_to: None, preallocate };
             pipeline::blank(size, &target(disk, &mounts, paths), FileSpace::WholeDisk, &progress)
                 .map_err(|error| Failure::Blank(error.into()))?;
             make_durable(paths)?;
@@ -118,7 +118,7 @@ fn carry_out(
                 ..ExitMessage::default()
             }))
         }
-        Work::Disk(disk) => {
+        ImportAction::Disk(disk) => {
             wait_until_ready(job, paths)?;
             let connected = connect::connect(job, paths, &stop).map_err(Failure::Connect)?;
             if programs {
@@ -127,7 +127,7 @@ fn carry_out(
             let target = target(disk, &mounts, paths);
             import(job, &connected, &target, &mounts, paths, &progress)
         }
-        Work::Archive => {
+        ImportAction::Archive => {
             wait_until_ready(job, paths)?;
             let connected = connect::connect(job, paths, &stop).map_err(Failure::Connect)?;
             unpack(job, &connected, paths, &progress)
@@ -206,15 +206,15 @@ fn import(
                 report.seconds
             );
             make_durable(paths)?;
-            say_done(job, paths);
-            // A file is as long as its volume wants it.
+            write_done_file(job, paths);
+            // A file is as long as its volume requires.
             let grown = target.grow_to.map_or(0, ByteCount::get);
             let virtual_size = size_in_file(mounts, report.virtual_size.max(grown));
             Ok(Outcome::message(&ExitMessage { virtual_size, ..message(false) }))
         }
         Err(Pipeline::NeedsScratch { because }) if !mounts.scratch => {
             tracing::warn!("scratch space is needed: {because}");
-            say_done(job, paths);
+            write_done_file(job, paths);
             Ok(Outcome::message(&message(true)))
         }
         Err(error) => Err(Failure::Import(error)),
@@ -254,7 +254,7 @@ fn unpack(
         unpacked.seconds
     );
     sync(paths::DATA, paths)?;
-    say_done(job, paths);
+    write_done_file(job, paths);
     Ok(Outcome::message(&ExitMessage {
         scratch_space_required: Some(false),
         // KubeVirt reads it of a disk, and here is none, although the files have their space.
@@ -264,8 +264,8 @@ fn unpack(
     }))
 }
 
-fn target(disk: DiskWork, mounts: &Mounts, paths: &Paths) -> Target {
-    let DiskWork { available, grow_to, preallocate } = disk;
+fn target(disk: DiskTarget, mounts: &Mounts, paths: &Paths) -> Target {
+    let DiskTarget { available, grow_to, preallocate } = disk;
     let path = match mounts.volume {
         Volume::Device { .. } => paths::BLOCK_DEVICE,
         Volume::Directory { .. } => paths::DISK,
@@ -300,7 +300,7 @@ fn wait_until_ready(job: &ImportJob, paths: &Paths) -> Result<(), Failure> {
 }
 
 /// Lets the container that served the image end.
-fn say_done(job: &ImportJob, paths: &Paths) {
+fn write_done_file(job: &ImportJob, paths: &Paths) {
     if job.done_file.is_empty() {
         return;
     }

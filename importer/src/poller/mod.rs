@@ -85,11 +85,10 @@ impl PollRequest {
     }
 }
 
-/// Asks the registry, and notes on the cron that it was asked, and its response if that is another than the one that is
-/// noted.
+/// Polls the registry, and records on the cron the time of the poll, and the digest if it has changed.
 ///
 /// # Errors
-/// When an argument is missing, or the registry or the cluster does not answer as it should. Nothing is noted then.
+/// When an argument is missing, or the registry or the cluster does not respond as it should. Nothing is recorded then.
 pub fn run_poller(flags: &Flags, environment: &ProcessEnvironment) -> Result<(), Error> {
     let ProcessEnvironment { paths, variables } = environment;
     let request = PollRequest::from_flags(flags)?;
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_complete_or_refused() {
+    fn incomplete_poll_request_is_refused() {
         let whole = ["-ns", "images", "-cron", "fedora", "-url", "docker://quay.io/fedora"];
         let found = request(&whole).unwrap();
         assert_eq!((found.namespace.as_str(), found.certificates.as_str()), ("images", ""));

@@ -57,7 +57,7 @@ pub(super) fn open(
     }
     let image: Image = serde_json::from_slice(&answer.body).map_err(|_| Error::Answer {
         url: RedactedUrl::from(&url),
-        because: "what it says of the image is not readable".into(),
+        because: "its description of the image is not readable".into(),
     })?;
     if image.status != "active" {
         let because = format!("the image is not active, but {:?}", image.status);

@@ -13,7 +13,7 @@ use crate::web::call::{Call, Called, Caller};
 /// Longer responses are rejected. A catalogue of services is the longest.
 pub(super) const ANSWER_MAX: usize = 4 << 20;
 /// Of a message only so much is repeated.
-const SAID_MAX: usize = 400;
+const MESSAGE_LEN_MAX: usize = 400;
 
 pub(super) struct Session {
     pub(super) token: Secret,
@@ -53,7 +53,7 @@ struct Endpoint {
     region_id: Option<String>,
 }
 
-/// Logs in at `endpoint` as the variables say, and finds the images of their region.
+/// Logs in at `endpoint` by the variables, and finds the images of their region.
 pub(super) fn login(
     caller: &Caller,
     endpoint: &str,
@@ -84,7 +84,7 @@ pub(super) fn login(
     let token = answer.headers.get("x-subject-token").and_then(|value| value.to_str().ok());
     let token = Secret::new(token.ok_or_else(|| nonsense("it gives no token"))?);
     let answer: KeystoneResponse = serde_json::from_slice(&answer.body)
-        .map_err(|_| nonsense("what it says of the token is not readable"))?;
+        .map_err(|_| nonsense("its description of the token is not readable"))?;
     let images = images(&answer.token.catalog, variables)
         .ok_or_else(|| nonsense("its catalogue has no images for this region and availability"))?;
     Ok(Session { token, images })
@@ -105,10 +105,10 @@ pub(super) fn extend(url: &mut Url, version: &str, path: &[&str]) {
 pub(super) fn refusal(url: &Url, answer: &Called) -> Error {
     let value: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let outcome = value["error"]["message"].as_str().or_else(|| value["message"].as_str());
-    let outcome: String = outcome.unwrap_or_default().chars().take(SAID_MAX).collect();
+    let outcome: String = outcome.unwrap_or_default().chars().take(MESSAGE_LEN_MAX).collect();
     let outcome =
         if outcome.is_empty() { outcome } else { format!(": {}", outcome.escape_debug()) };
-    let because = format!("it answers with status {}{outcome}", answer.status);
+    let because = format!("it responded with status {}{outcome}", answer.status);
     Error::Refused { url: RedactedUrl::from(url), because }
 }
 

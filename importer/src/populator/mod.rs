@@ -107,7 +107,7 @@ fn populate(
     percentage.attend(listener, key, stop_flag)?;
 
     let Opened { source, checksum } = populator.open(flags, variables, &stop)?;
-    progress.set_read_total(claim_size); // until the source says how much it is
+    progress.set_read_total(claim_size); // until the source reports its size
     tracing::info!("copying {} to {}", source.facts().name, volume.display());
     let target = Target { path: volume, available: None, grow_to: None, preallocate: false };
     let options = Options { checksum, ..Options::default() };

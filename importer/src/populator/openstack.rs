@@ -1,4 +1,4 @@
-//! An image of OpenStack: Keystone says who we are and where images are, Glance has them.
+//! An image of OpenStack: Keystone authenticates and has the address of Glance, which has the images.
 
 use std::collections::BTreeMap;
 

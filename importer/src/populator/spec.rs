@@ -23,7 +23,7 @@ pub(super) const FLAGS: &[&str] = &[
 /// The flags that both programs have in common.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PopulatorSpec {
-    /// A file to be made, or a block device.
+    /// A file to be created, or a block device.
     pub(super) volume: PathBuf,
     /// Label of the metric.
     pub(super) owner_uid: String,
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_names_volume_owner_and_size() {
+    fn populator_spec_has_volume_owner_and_size() {
         let line = "--volume-path=/mnt/disk.img --endpoint=https://k/v3 --secret-name=s --image-id=i \
                     --owner-uid=1-2 --pvc-size=1073741824 --cr-name=c --cr-namespace=n";
         let spec = PopulatorSpec {

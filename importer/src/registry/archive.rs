@@ -19,7 +19,7 @@ use crate::file::FileSource;
 const ENTRIES_MAX: usize = 64 << 10;
 const BLOCK: u64 = 512;
 
-/// A tar whose table of contents has been made.
+/// A tar with its table of contents.
 pub(super) struct ArchiveFile {
     path: String,
     source: FileSource,

@@ -28,7 +28,7 @@ pub(crate) enum RegistryAuth {
     Password(BasicAuth),
     /// To be sent as it is.
     Token(Secret),
-    /// Only good for a kind of request that is not made here.
+    /// Only valid for a kind of request that is not used here.
     Identity,
 }
 
@@ -82,7 +82,7 @@ impl Credentials {
         ends.into_iter().rev().find_map(|end| self.entries.get(&full[..end]))
     }
 
-    /// The same, for an image as people call it.
+    /// The same, for an image reference, in which Docker Hub has a short name.
     pub(crate) fn for_reference(&self, reference: &Reference) -> Option<&RegistryAuth> {
         self.find(&reference.registry, &reference.repository)
             .or_else(|| self.find(host_of(&reference.registry), &reference.repository))

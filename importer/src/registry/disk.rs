@@ -49,7 +49,7 @@ pub struct ContainerDisk {
 pub struct ImageInfo {
     /// Of the manifest, `sha256:…`.
     pub digest: String,
-    /// As the image says it; empty where it does not.
+    /// As the image states it; empty if it does not.
     pub architecture: String,
     /// `KEY=VALUE`, as the image's config has them. See [`labels`](crate::labels).
     pub environment: Vec<String>,
@@ -70,7 +70,7 @@ enum DiskLocation {
     Blob(Descriptor),
 }
 
-/// What a reader of a layer says.
+/// From the reader of a layer.
 enum LayerMessage {
     /// The disk begins: its name and length.
     Disk(String, u64),
@@ -310,7 +310,7 @@ fn plain<'a>(wire: &'a mut Wire) -> io::Result<Box<dyn Read + Send + 'a>> {
     Ok(match seen {
         Sniffed::Compressed(kind) => {
             let decoded = reader(kind, whole, Limits::default());
-            // Headers come out of the buffer, large reads past it: a decoder likes to write into large ones.
+            // Headers come out of the buffer, large reads past it: a decoder is faster with large ones.
             Box::new(BufReader::with_capacity(BETWEEN, decoded))
         }
         Sniffed::Image(_) | Sniffed::Foreign(_) => Box::new(whole),

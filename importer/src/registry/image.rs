@@ -1,4 +1,4 @@
-//! From a reference to an image: through indexes to one manifest, and what its config says.
+//! From a reference to an image: through indexes to one manifest and its config.
 
 use contract::Checksum;
 

@@ -78,7 +78,7 @@ pub enum ContainerImageError {
         what: &'static str,
         because: String,
     },
-    /// A layer that says it is a tar, and is none.
+    /// A layer with the media type of a tar that is none.
     #[error("a layer of the image cannot be read")]
     Layer(#[source] formats::Error),
     /// A file of images that cannot be used.

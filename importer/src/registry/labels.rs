@@ -8,7 +8,7 @@ const MARKER: &str = "KUBEVIRT_IO_";
 /// All labels together have to fit into the exit message, which is cut at 4096 bytes.
 const TOTAL_LEN_MAX: usize = 2048;
 
-/// The labels that entries `KEY=VALUE` of an environment stand for: `A_B_KUBEVIRT_IO_X_Y=v` is `a.b.kubevirt.io/x-y: v`.
+/// The labels that entries `KEY=VALUE` of an environment define: `A_B_KUBEVIRT_IO_X_Y=v` is `a.b.kubevirt.io/x-y: v`.
 /// What Kubernetes would not take is left out, for it would refuse the whole object.
 pub fn labels<'a>(environment: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();

@@ -7,14 +7,14 @@ use formats::tar::{Entry, Kind};
 use super::image_error::ContainerImageError;
 
 const FOLDER: &str = "disk";
-/// Before the name of a file that an upper layer takes away (OCI image specification, "Whiteouts").
+/// Before the name of a file that an upper layer removes (OCI image specification, "Whiteouts").
 const WHITEOUT: &str = ".wh.";
-/// Takes away all that lower layers have in a directory.
+/// Removes all that lower layers have in a directory.
 const OPAQUE: &str = ".wh..wh..opq";
-/// Names taken away; there is no reason for more than one.
+/// Removed names; there is no reason for more than one.
 const HIDDEN_MAX: usize = 1024;
 
-/// What upper layers take away from those below them.
+/// What upper layers remove from those below them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hidden {
     everything: bool,
@@ -31,12 +31,12 @@ impl Hidden {
 /// What an entry is, seen from `/disk`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {
-    /// Elsewhere, or taken away by a layer above.
+    /// Elsewhere, or removed by a layer above.
     Nothing,
     Disk,
 }
 
-/// Looks at an entry of a layer; `above` is what layers above take away, `below` what this one takes away.
+/// Looks at an entry of a layer; `above` is what layers above remove, `below` what this one removes.
 pub(super) fn examine_entry(
     entry: &Entry,
     above: &Hidden,
@@ -44,7 +44,7 @@ pub(super) fn examine_entry(
 ) -> Result<EntryKind, ContainerImageError> {
     let path = String::from_utf8_lossy(&entry.path);
     if path.starts_with('/') {
-        return Ok(EntryKind::Nothing); // as the reference has it
+        return Ok(EntryKind::Nothing); // as in upstream CDI
     }
     let name = || path.chars().take(256).collect::<String>();
     let parts: Vec<_> =
@@ -65,7 +65,7 @@ pub(super) fn examine_entry(
         },
         [FOLDER, file] if file.starts_with(WHITEOUT) => {
             if below.names.len() >= HIDDEN_MAX {
-                let because = format!("a layer takes away more than {HIDDEN_MAX} files");
+                let because = format!("a layer removes more than {HIDDEN_MAX} files");
                 return Err(ContainerImageError::Document { what: "layer", because });
             }
             below.names.insert(file[WHITEOUT.len()..].to_owned());

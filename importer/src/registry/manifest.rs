@@ -68,7 +68,7 @@ pub(super) enum Contents {
     Disk(Descriptor),
 }
 
-/// What the config of a container image says.
+/// The config of a container image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Config {
     pub(super) architecture: String,
@@ -220,7 +220,7 @@ pub(super) fn choose<'a>(
 }
 
 impl Manifest {
-    /// Says by media types alone whether the layers are tars or the disk.
+    /// Whether the layers are tars or the disk, by media types alone.
     pub(super) fn contents(&self) -> Result<Contents, ContainerImageError> {
         let is_tar = |layer: &&Descriptor| is_tar(&layer.media_type);
         match (self.layers.iter().filter(is_tar).count(), self.layers.as_slice()) {
@@ -248,7 +248,8 @@ impl Manifest {
     }
 }
 
-/// `….tar`, `….tar+gzip`, `….tar.gzip`, `….tar+zstd`: OCI's layers and Docker's. Which compression it is, the content says.
+/// `….tar`, `….tar+gzip`, `….tar.gzip`, `….tar+zstd`: layers of OCI and Docker. The compression is
+/// detected from the content.
 fn is_tar(media_type: &str) -> bool {
     let kind = media_type.split(';').next().unwrap_or_default().trim();
     let (kind, _) = kind.rsplit_once('+').unwrap_or((kind, ""));

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mirror_stands_for_a_registry() {
+    fn mirror_replaces_a_registry() {
         let mirror = |text: &str| {
             let found: Mirror = text.parse().ok()?;
             Some(format!("{} {} {}", found.registry, found.host, found.prefix))

@@ -21,7 +21,7 @@ const TAG_LEN_MAX: usize = 128;
 /// An image in a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
-    /// As people call it: `docker.io`, `quay.io`, `localhost:5000`.
+    /// As users write it: `docker.io`, `quay.io`, `localhost:5000`.
     pub(crate) registry: String,
     /// `library/debian`.
     pub(crate) repository: String,

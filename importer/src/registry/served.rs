@@ -18,7 +18,7 @@ struct Info {
 /// The environment of the image whose disk is at `disk`, as `KEY=VALUE`, fetched from the same server under `/info`.
 ///
 /// # Errors
-/// When it cannot be reached, or answers something else.
+/// When the server cannot be reached, or its response is something else.
 pub fn served_environment(disk: &str, options: &HttpOptions) -> Result<Vec<String>, Error> {
     let url = || RedactedUrl::of_text(disk);
     let info = Url::parse(disk)
@@ -27,7 +27,7 @@ pub fn served_environment(disk: &str, options: &HttpOptions) -> Result<Vec<Strin
     let answer = Agent::new(options)?.fetch(info, None, None, ANSWER_LEN_MAX)?;
     let info: Info = serde_json::from_slice(&answer.bytes).map_err(|_| Error::Answer {
         url: url(),
-        because: "what it says of the image is not readable".into(),
+        because: "its description of the image is not readable".into(),
     })?;
     Ok(info.env)
 }

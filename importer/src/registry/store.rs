@@ -133,7 +133,7 @@ struct Endpoint {
     base: OnceLock<Url>,
 }
 
-/// What the headers of a manifest say.
+/// From the headers of a manifest.
 enum HeadResult {
     /// It is the one that was known.
     Unchanged,
@@ -167,7 +167,7 @@ impl Remote {
             let tokens = Some(Arc::clone(&endpoint.tokens));
             let answer = agent.fetch(url, tokens, Some(ACCEPT), DOCUMENT_LEN_MAX)?;
             let text = |name: &str| answer.headers.get(name)?.to_str().ok();
-            // A tag is whatever the registry says; but what it says has to agree with what it sends.
+            // The registry resolves a tag; the digest that it announces has to agree with the document that it sends.
             let announced = text("docker-content-digest").and_then(|text| digest(text).ok());
             let expected = match version {
                 Version::Digest(expected) => Some(*expected),
@@ -303,7 +303,7 @@ impl Endpoint {
             && let Err(error) = agent.speaks(address(&format!("https://{host}/v2/"))?)
             && agent.speaks(address(&format!("http://{host}/v2/"))?).is_ok()
         {
-            tracing::debug!("{host} is spoken to without TLS: {error}");
+            tracing::debug!("connecting to {host} without TLS: {error}");
             return base("http");
         }
         base("https")

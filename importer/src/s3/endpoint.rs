@@ -34,7 +34,7 @@ impl S3Endpoint {
         self.endpoint.as_ref().map(|url| url.as_str().trim_end_matches('/'))
     }
 
-    /// Where the bucket is, or may be: `otherwise` is what the environment says.
+    /// Where the bucket is, or may be: `otherwise` is from the environment.
     pub(super) fn region_or<'a>(&'a self, otherwise: Option<&'a str>) -> &'a str {
         self.region.as_deref().or(otherwise).unwrap_or(REGION_DEFAULT)
     }

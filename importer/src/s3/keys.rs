@@ -118,7 +118,7 @@ impl Keys {
 }
 
 impl ResolvedConfig {
-    /// The keys of the moment: some are replaced every hour. Says what to do where there are none.
+    /// The keys of the moment: some are replaced every hour. The error names what to do if there are none.
     async fn keys(&self, endpoint: &S3Endpoint) -> Result<Credentials, Error> {
         let failed =
             |because: String| Error::Store { store: SCHEME, host: endpoint.host(), because };

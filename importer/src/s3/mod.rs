@@ -28,7 +28,7 @@ use crate::web::{HttpOptions, HttpSource, Refusal, RefusalAction, Signed, Signin
 const SCHEME: &str = "s3";
 /// Longer than an address is used, so that a slow clock does no harm.
 const SIGNATURE_GOOD: Duration = Duration::from_secs(3600);
-/// What HEAD answers with a checksum to.
+/// Requests a checksum in the response to HEAD.
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 const BUCKET_REGION: &str = "x-amz-bucket-region";
 
@@ -77,7 +77,7 @@ pub fn s3_location(address: &str) -> Result<(String, Option<String>), Error> {
     Ok((location, Some(endpoint.to_string())))
 }
 
-/// An object, and how its addresses are made.
+/// An object, and how its addresses are signed.
 struct S3 {
     object: Object,
     keys: Keys,
@@ -138,7 +138,7 @@ impl Store for S3 {
         Box::pin(self.signed(method))
     }
 
-    fn judge(&self, refusal: &Refusal, last: bool) -> RefusalAction {
+    fn classify(&self, refusal: &Refusal, last: bool) -> RefusalAction {
         if !last && self.moved(refusal) {
             return RefusalAction::SignAgain;
         }
@@ -154,11 +154,11 @@ impl Store for S3 {
         RefusalAction::Fail(self.object.refused(SCHEME, status, code.explain(refusal, anonymous)))
     }
 
-    fn learn(&self, _headers: &HeaderMap) -> bool {
+    fn record_identity(&self, _headers: &HeaderMap) -> bool {
         false // the entity tag is enough, and reading a version by name takes another permission
     }
 
-    fn tells_checksum_by_head(&self) -> bool {
+    fn needs_head_for_checksum(&self) -> bool {
         true
     }
 

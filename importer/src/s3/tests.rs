@@ -22,8 +22,8 @@ fn refusal(status: u16, pairs: &[(&'static str, &'static str)], body: &str) -> R
     Refusal { status, headers: headers(pairs), body: body.into() }
 }
 
-fn verdict(s3: &S3, refusal: &Refusal, last: bool) -> String {
-    match s3.judge(refusal, last) {
+fn classified(s3: &S3, refusal: &Refusal, last: bool) -> String {
+    match s3.classify(refusal, last) {
         RefusalAction::SignAgain => "sign again".into(),
         RefusalAction::Plain => "plain".into(),
         RefusalAction::Fail(error) => error.to_string(),
@@ -38,10 +38,14 @@ fn requests_move_to_the_region_that_the_store_names() {
     ];
     for refusal in elsewhere {
         let s3 = s3(S3Credentials::Anonymous);
-        assert_eq!(verdict(&s3, &refusal, true).get(..14), Some("could not get "), "the last time");
-        assert_eq!(verdict(&s3, &refusal, false), "sign again");
+        assert_eq!(
+            classified(&s3, &refusal, true).get(..14),
+            Some("could not get "),
+            "the last time"
+        );
+        assert_eq!(classified(&s3, &refusal, false), "sign again");
         assert_eq!(s3.endpoint().region_or(None), "eu-west-1");
-        assert!(verdict(&s3, &refusal, false).contains("in another region"), "known by now");
+        assert!(classified(&s3, &refusal, false).contains("in another region"), "known by now");
     }
 }
 
@@ -53,14 +57,14 @@ fn expired_addresses_are_signed_again() {
         session_token: None,
     };
     let expired = refusal(400, &[], "<Code>ExpiredToken</Code>");
-    assert_eq!(verdict(&s3(keys.clone()), &expired, false), "sign again");
-    let message = verdict(&s3(keys), &expired, true);
+    assert_eq!(classified(&s3(keys.clone()), &expired, false), "sign again");
+    let message = classified(&s3(keys), &expired, true);
     assert_eq!(
         message,
         "could not get s3 object: \"images/a.qcow2\": the session token has expired: get new \
          credentials (ExpiredToken, status 400)"
     );
-    assert!(verdict(&s3(S3Credentials::Anonymous), &expired, false).contains("ExpiredToken"));
+    assert!(classified(&s3(S3Credentials::Anonymous), &expired, false).contains("ExpiredToken"));
 }
 
 #[test]

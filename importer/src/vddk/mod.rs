@@ -1,5 +1,5 @@
-//! Disks of VMware's virtual machines: `nbdkit` with VMware's library reads them, vSphere's interface says which file it
-//! is and what has changed.
+//! Disks of VMware's virtual machines: `nbdkit` with VMware's library reads them, vSphere's API names the file
+//! and the changes.
 
 mod machine;
 mod nbdkit;
@@ -21,17 +21,17 @@ use url::Url;
 use crate::error::Error;
 use crate::nbd::NbdSource;
 use crate::secret::{RedactedUrl, Secret};
-use crate::stage::{Checkpoints, Stage, StopFlag};
+use crate::stage::{Checkpoints, StageSource, StopFlag};
 use crate::web::HttpOptions;
 use crate::web::tls::Trust;
 
-/// VMware's library likes few streams with large requests.
+/// VMware's library is fastest with few streams of large requests.
 const STREAMS_MAX: usize = 2;
 
 /// Which disk of which machine.
 #[derive(Clone, Debug)]
 pub struct VddkSettings {
-    /// The vCenter or host: `https://vcenter.example`. Its path is `/sdk`, whatever it says.
+    /// The vCenter or host: `https://vcenter.example`. Its own path is ignored: the path is `/sdk`.
     pub endpoint: String,
     pub username: String,
     pub password: Secret,
@@ -65,7 +65,7 @@ impl VddkSettings {
 ///
 /// # Errors
 /// When vSphere cannot be reached or refuses, has no such disk, or nbdkit does not start.
-pub fn vddk(settings: &VddkSettings) -> Result<Stage, Error> {
+pub fn vddk(settings: &VddkSettings) -> Result<StageSource, Error> {
     let VddkSettings { checkpoints, stop, .. } = settings;
     if std::env::consts::ARCH != "x86_64" {
         let name =
@@ -117,7 +117,7 @@ pub fn vddk(settings: &VddkSettings) -> Result<Stage, Error> {
     let info = Some(nbdkit.watch());
     let (stop, delta) = (stop.clone(), checkpoints.delta(false));
     let source = VddkSource { facts, changes, bytes, stop, _nbdkit: nbdkit };
-    Ok(Stage { source: Arc::new(source), delta, info })
+    Ok(StageSource { source: Arc::new(source), delta, info })
 }
 
 /// CAs if there are any, else the thumbprint. Else the certificate is not verified, as in upstream CDI.

@@ -201,7 +201,7 @@ fn arguments(
     all
 }
 
-/// Reads what it says to its end, or it would wait.
+/// Reads the output of nbdkit to its end: nbdkit would block on a full pipe.
 fn listen(output: impl Read, heard: &Mutex<Heard>) {
     let mut reader = BufReader::new(output);
     let mut line = Vec::new();

@@ -173,7 +173,7 @@ impl Soap {
         }
         let tree = Node::parse(&answer.body).map_err(|because| match answer.status {
             200 | 500 => self.nonsense(because),
-            status => self.refused(format!("it answers with status {status}")),
+            status => self.refused(format!("it responded with status {status}")),
         })?;
         let body = tree.child("Body").ok_or_else(|| self.nonsense("it is no SOAP".into()))?;
         if let Some(fault) = body.child("Fault") {
@@ -192,7 +192,7 @@ impl Soap {
     }
 }
 
-/// What it answers when it does not want to.
+/// The body of a response that refuses the request.
 struct Fault(Node);
 
 impl Fault {

@@ -80,7 +80,7 @@ impl Agent {
         })?
     }
 
-    /// Whether a server of this address speaks at all, whatever it says. Asked once.
+    /// Succeeds if a server at this address responds, whatever its response. Sends one request.
     pub(crate) fn speaks(&self, url: Url) -> Result<(), Error> {
         let once = RetryPolicy { attempts_max: 1, ..self.options.retry.clone() };
         let options = FetchOptions { accept: None, len_max: 64 << 10 };

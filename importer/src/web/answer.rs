@@ -1,4 +1,4 @@
-//! What the headers of a response say about the image.
+//! The attributes of the image in the headers of a response.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// What two responses must share to be parts of the same image, written as `If-Range` wants it.
+/// What two responses must share to be parts of the same image, written in the form of `If-Range`.
 pub(super) fn validator(headers: &HeaderMap) -> Option<String> {
     if let Some(etag) = text(headers, ETAG)
         && etag.len() >= 2
@@ -66,14 +66,14 @@ pub(super) fn validator(headers: &HeaderMap) -> Option<String> {
     (age >= Duration::from_secs(60)).then(|| modified.to_owned())
 }
 
-/// What a response says of the image's identity: a validator, or at least what would show that it changed.
+/// The image's identity in a response: a validator, or at least what would show that it changed.
 pub(super) fn mark(headers: &HeaderMap) -> Option<String> {
     let weaker = || text(headers, ETAG).or_else(|| text(headers, LAST_MODIFIED));
     validator(headers).or_else(|| weaker().map(str::to_owned))
 }
 
 /// Whether a response shows another image than one with the mark `before`: it has a mark of that kind, and a different
-/// one. A response that says nothing contradicts nothing.
+/// one. A response without a mark contradicts nothing.
 pub(super) fn contradicts(before: &str, headers: &HeaderMap) -> Option<String> {
     let is_date = httpdate::parse_http_date(before).is_ok();
     let now = text(headers, if is_date { LAST_MODIFIED } else { ETAG })?;

@@ -34,7 +34,7 @@ pub(super) struct Client {
     /// How messages name the image.
     name: RedactedUrl,
     origin: Origin,
-    /// For everyone we are sent to.
+    /// For every server, redirect targets included.
     public: HeaderMap,
     /// For the origin only.
     private: HeaderMap,
@@ -132,11 +132,11 @@ impl Client {
         }
     }
 
-    /// What the whole object hashes to, where its store says that. Costs a request in some stores, and is worth no more
+    /// The checksum of the whole object, if its store reports one. Costs a request in some stores, and is worth no more
     /// than one.
     pub(super) async fn checksum(&self, patience: Duration) -> Option<ObjectChecksum> {
         let Origin::Object(Signatures { store, .. }) = &self.origin else { return None };
-        if !store.tells_checksum_by_head() {
+        if !store.needs_head_for_checksum() {
             return store.checksum(&HeaderMap::new());
         }
         let signed = store.sign(&Method::HEAD).await.ok()?;
@@ -163,8 +163,8 @@ impl Client {
             match response.status.as_u16() {
                 304 if request.unless.is_some() => return Ok((response, target)),
                 200..=299 => {
-                    if signatures.store.learn(&response.headers) {
-                        signatures.forget(&target.url).await;
+                    if signatures.store.record_identity(&response.headers) {
+                        signatures.discard(&target.url).await;
                     }
                     return Ok((response, target));
                 }
@@ -174,8 +174,8 @@ impl Client {
                 _ => {}
             }
             let refusal = Refusal::read(&mut response).await;
-            match signatures.store.judge(&refusal, round > SIGNED_AGAIN_MAX) {
-                RefusalAction::SignAgain => signatures.forget(&target.url).await,
+            match signatures.store.classify(&refusal, round > SIGNED_AGAIN_MAX) {
+                RefusalAction::SignAgain => signatures.discard(&target.url).await,
                 RefusalAction::Fail(error) => return Err(error),
                 RefusalAction::Plain => {
                     let Some(location) = redirects_to(&response) else {
@@ -188,7 +188,7 @@ impl Client {
                 }
             }
         }
-        unreachable!("the last verdict is not to sign again")
+        unreachable!("the last round never signs again")
     }
 
     /// The store has another object now under the same name.
@@ -211,13 +211,13 @@ impl Client {
         let moved = start != address.origin;
         let mut sent = self.token();
         let mut result = self.walk(start, request, patience).await;
-        // The address that we were once sent to may have been good for some minutes only.
+        // The redirect target may have been valid for some minutes only.
         if moved
             && let Ok((response, target)) = &result
             && matches!(response.status.as_u16(), 401 | 403 | 404 | 410)
         {
             tracing::debug!(
-                "{} answers {}; requesting the original address again",
+                "{} responded with {}; requesting the original address again",
                 show(target),
                 response.status
             );
@@ -310,7 +310,7 @@ impl Client {
             let value = format!("bytes={at}-{}", end.saturating_sub(1));
             headers.insert(RANGE, header_value(&value)?);
             if let Some(validator) = &request.validator {
-                // A store answers with a refusal, which costs nothing; a web server with what it has now.
+                // If the image has changed, a store refuses, which costs nothing; a web server sends the new image.
                 let condition = match &self.origin {
                     Origin::Address(_) => IF_RANGE,
                     Origin::Object(_) => IF_MATCH,

@@ -1,4 +1,4 @@
-//! Which addresses a connection may be made to.
+//! The addresses that may be connected to.
 //!
 //! A worker in the namespace of the tenant who chose the address may connect to any. A program that requests addresses on
 //! behalf of tenants, such as the controller that polls their sources, must not connect to its own machine, its link, and
@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use url::{Host, Url};
 
-/// Which addresses a connection may be made to. Checked after names are resolved, for each connection, so also for what a
+/// The addresses that may be connected to. Checked after names are resolved, for each connection, so also for what a
 /// server redirects to and for the token service that a registry names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DialPolicy {
@@ -70,7 +70,7 @@ const METADATA_V6: [Ipv6Addr; 3] = [
 ];
 
 impl DialPolicy {
-    /// Whether a connection to `address` may be made.
+    /// Whether `address` may be connected to.
     ///
     /// # Errors
     /// Why not.

@@ -69,7 +69,7 @@ struct Shared {
     /// The response to the first request, if it is the whole image: for the first reader.
     whole: Mutex<Option<(transport::Body, redirect::RedirectTarget)>>,
     runtime: Arc<Network>,
-    /// What the whole image hashes to, where an object store says that.
+    /// The checksum of the whole image, if an object store reports one.
     checksum: Option<ObjectChecksum>,
     /// The message that the checksum is not verified was logged.
     unchecked: Once,
@@ -78,23 +78,23 @@ struct Shared {
 /// Why separately requested ranges belong to the same image.
 #[derive(Clone, Copy)]
 enum RangeTrust {
-    /// A strong validator of the server says so.
+    /// By a strong validator of the server.
     ByValidator,
     /// The image cannot change while it is read.
     Unchanging,
-    /// The image is named by its digest and has this length. The reader verifies the digest, whatever the server says.
+    /// The image is named by its digest and has this length. The reader verifies the digest.
     Hashed(u64),
 }
 
-/// The runtime, dropped wherever its last user happens to be, and when what is waited for ends at the latest.
+/// The runtime, and when calls end at the latest. The last user drops it, on any thread.
 pub(crate) struct Network {
     runtime: Option<Runtime>,
     limit: CallLimit,
 }
 
 impl HttpSource {
-    /// Requests the image's first bytes, and so learns what it is and how it can be read. Blocks; retries as
-    /// `options.retry` says. A user and password in the address are used and taken out of it.
+    /// Requests the image's first bytes, which show its kind and how it can be read. Blocks; retries by
+    /// `options.retry`. A user and password in the address are used and taken out of it.
     ///
     /// # Errors
     /// When address or options cannot be used, or the server cannot be reached or refuses. See [`Error::next`].

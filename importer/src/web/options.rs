@@ -39,7 +39,7 @@ pub struct HttpOptions {
     pub retry: RetryPolicy,
     /// A connection that brings no byte for so long is replaced. Grows while there is no progress.
     pub stall_timeout: Duration,
-    /// When calls that do not read an image end at the latest. The default: when `retry` and `stall_timeout` say so.
+    /// When calls that do not read an image end at the latest. The default: by `retry` and `stall_timeout`.
     pub limit: CallLimit,
     /// Addresses that may be connected to. The proxy's own always may.
     pub dial_policy: DialPolicy,

@@ -105,6 +105,6 @@ fn fetch_validators(
         peek(&client, &request, &policy, stall_timeout).await
     })??;
     let found = headers.map(|headers| HttpValidators::from_headers(&headers));
-    // A server without conditions answers the same again.
+    // A server that ignores conditions sends the same again.
     Ok(found.filter(|found| Some(found) != known))
 }

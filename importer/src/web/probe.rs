@@ -19,7 +19,7 @@ pub(super) const HEAD_LEN: u64 = 256 << 10;
 pub(super) struct ProbeResult {
     /// Bytes of the image.
     pub(super) length: Option<u64>,
-    /// As `If-Range` wants it.
+    /// In the form of `If-Range`.
     pub(super) validator: Option<String>,
     /// What must not differ between two responses.
     pub(super) mark: Option<String>,
@@ -84,7 +84,7 @@ async fn partial(mut response: Response, target: &RedirectTarget) -> Result<Prob
         .ok_or_else(|| nonsense("206 without a Content-Range".into()))?;
     let end = match range.part {
         Some((0, last)) if last < HEAD_LEN => last + 1,
-        _ => return Err(nonsense("206 with another range than the one asked for".into())),
+        _ => return Err(nonsense("206 with another range than the requested one".into())),
     };
     let mut head = vec![0; usize::try_from(end).unwrap_or_default()]; // HEAD_LEN at most
     let mut filled = 0;
@@ -93,8 +93,8 @@ async fn partial(mut response: Response, target: &RedirectTarget) -> Result<Prob
             Ok(count @ 1..) => filled += count,
             // The headers are complete. The missing bytes will be requested like any others.
             Ok(0) => break,
-            Err(trouble) => {
-                tracing::debug!("the first answer broke after {filled} bytes: {trouble}");
+            Err(error) => {
+                tracing::debug!("the first response broke after {filled} bytes: {error}");
                 break;
             }
         }

@@ -231,8 +231,8 @@ mod tests {
     use std::future::Future;
     use std::pin::pin;
 
-    /// Whether `future` is done without waiting.
-    fn done<T>(future: impl Future<Output = T>) -> Option<T> {
+    /// The result of `future`, if it is ready without waiting.
+    fn value_if_ready<T>(future: impl Future<Output = T>) -> Option<T> {
         match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(value) => Some(value),
             Poll::Pending => None,
@@ -253,18 +253,18 @@ mod tests {
     #[test]
     fn the_sender_waits_while_the_allowance_is_used_up() {
         let (feed, drain) = queue(10);
-        assert!(done(feed.send(Bytes::from_static(&[1; 6]))).is_some());
-        assert!(done(feed.send(Bytes::from_static(&[2; 6]))).is_some());
-        assert!(done(feed.send(Bytes::from_static(&[3; 6]))).is_none());
+        assert!(value_if_ready(feed.send(Bytes::from_static(&[1; 6]))).is_some());
+        assert!(value_if_ready(feed.send(Bytes::from_static(&[2; 6]))).is_some());
+        assert!(value_if_ready(feed.send(Bytes::from_static(&[3; 6]))).is_none());
         assert_eq!((bytes(&drain), bytes(&drain)), (6, 6));
-        assert!(done(feed.send(Bytes::from_static(&[3; 6]))).is_some());
+        assert!(value_if_ready(feed.send(Bytes::from_static(&[3; 6]))).is_some());
     }
 
     #[test]
     fn pieces_come_out_in_order_before_the_end() {
         let (feed, drain) = queue(10);
         for piece in [&b"ab"[..], b"", b"c"] {
-            assert!(done(feed.send(Bytes::copy_from_slice(piece))).is_some());
+            assert!(value_if_ready(feed.send(Bytes::copy_from_slice(piece))).is_some());
         }
         feed.complete();
         assert_eq!((bytes(&drain), bytes(&drain)), (2, 1));
@@ -282,13 +282,16 @@ mod tests {
     #[test]
     fn a_sender_without_a_reader_stops() {
         let (feed, drain) = queue(1);
-        assert!(done(feed.send(Bytes::from_static(b"a"))).is_some());
+        assert!(value_if_ready(feed.send(Bytes::from_static(b"a"))).is_some());
         drop(drain);
-        assert!(matches!(done(feed.send(Bytes::from_static(b"b"))), Some(Err(ReaderGone))));
+        assert!(matches!(
+            value_if_ready(feed.send(Bytes::from_static(b"b"))),
+            Some(Err(ReaderGone))
+        ));
     }
 
     #[test]
-    fn a_sender_with_a_little_learns_when_the_reader_wants_it() {
+    fn waiting_reader_wakes_a_sender_with_few_bytes() {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (feed, drain) = queue(100);
@@ -309,7 +312,7 @@ mod tests {
         let (feed, drain) = queue(1 << 20);
         let reader =
             std::thread::spawn(move || (bytes(&drain), matches!(drain.next(), Received::Complete)));
-        assert!(done(feed.send(Bytes::from_static(b"a"))).is_some());
+        assert!(value_if_ready(feed.send(Bytes::from_static(b"a"))).is_some());
         feed.flush();
         feed.complete();
         assert_eq!(reader.join().unwrap(), (1, true));

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn trust_that_was_lost_does_not_come_back() {
+    fn redirect_chain_that_left_its_origin_stays_untrusted() {
         let away = RedirectTarget { url: Url::parse("https://b/").unwrap(), trusted: false };
         assert!(!follow(&away, "https://a/y", &[]).unwrap().trusted);
         assert!(!follow(&away, "/y", &[]).unwrap().trusted);

@@ -77,8 +77,7 @@ impl Attempts {
         again.then(|| self.policy.delay(self.failures, self.jitter(), retry_after))
     }
 
-    /// Notes a failure to get byte `at` of `url`, and waits until it is time for another attempt, or says why there is
-    /// none.
+    /// Counts a failure to get byte `at` of `url`, and waits until the next attempt. The error: why there is none.
     pub(super) async fn wait_after(
         &mut self,
         error: Error,
@@ -113,16 +112,16 @@ impl Attempts {
             });
         };
         tracing::info!(
-            "{}; asking again for byte {at} in {:.1} seconds",
+            "{}; requesting byte {at} again in {:.1} seconds",
             chain(&error),
             delay.as_secs_f64()
         );
         Ok(delay)
     }
 
-    /// How long a silent connection is borne now: longer while nothing works, for a server may be slow to start.
+    /// How long a connection may be silent now: longer while nothing works, for a server may be slow to start.
     pub(super) fn patience(&self, stall_timeout: Duration) -> Duration {
-        const PATIENCE_MAX: Duration = Duration::from_secs(600); // what the reference waits
+        const PATIENCE_MAX: Duration = Duration::from_secs(600); // as upstream CDI
         let doubled = stall_timeout.saturating_mul(2_u32.saturating_pow(self.failures));
         doubled.min(PATIENCE_MAX.max(stall_timeout))
     }

@@ -27,17 +27,17 @@ pub(crate) trait Store: Send + Sync {
     /// An address of the object, and the headers that its signature covers.
     fn sign<'a>(&'a self, method: &'a Method) -> Signing<'a>;
 
-    /// What a refusal means. The last time round the response cannot be [`RefusalAction::SignAgain`].
-    fn judge(&self, refusal: &Refusal, last: bool) -> RefusalAction;
+    /// What a refusal means. The `last` time the result is never [`RefusalAction::SignAgain`].
+    fn classify(&self, refusal: &Refusal, last: bool) -> RefusalAction;
 
-    /// Takes what identifies the object from the headers of a good response, once. Returns whether that changes the
-    /// addresses.
-    fn learn(&self, headers: &HeaderMap) -> bool;
+    /// Records what identifies the object, from the headers of the first good response. Returns whether that changes
+    /// the addresses.
+    fn record_identity(&self, headers: &HeaderMap) -> bool;
 
-    /// Only the response to `HEAD` says what the object hashes to.
-    fn tells_checksum_by_head(&self) -> bool;
+    /// Only the response to `HEAD` has the checksum of the object.
+    fn needs_head_for_checksum(&self) -> bool;
 
-    /// What the whole object hashes to, of the headers of a response.
+    /// The checksum of the whole object, from the headers of a response.
     fn checksum(&self, headers: &HeaderMap) -> Option<ObjectChecksum>;
 }
 
@@ -64,7 +64,7 @@ pub(crate) enum RefusalAction {
     SignAgain,
     /// No address will be.
     Fail(Error),
-    /// The store has nothing special to say: as with any web server.
+    /// Nothing that the store defines: as with any web server.
     Plain,
 }
 
@@ -93,7 +93,7 @@ impl Signatures {
     }
 
     /// The address `url` is not used any more.
-    pub(super) async fn forget(&self, url: &Url) {
+    pub(super) async fn discard(&self, url: &Url) {
         let mut current = self.current.lock().await;
         // Another stream may have found out first, and have a new one.
         if current.as_ref().is_some_and(|(signed, _)| signed.url == *url) {
@@ -103,7 +103,7 @@ impl Signatures {
 }
 
 impl Refusal {
-    /// Reads what the store has to say, as far as it comes.
+    /// Reads the store's error document, as far as it arrives.
     pub(super) async fn read(response: &mut Response) -> Self {
         let mut bytes = vec![0; REFUSAL_LEN_MAX];
         let mut filled = 0;

@@ -76,7 +76,7 @@ impl Trust {
         self.config_if(insecure, &format!("{host}:{port}"))
     }
 
-    /// The same for a server that is not spoken to by HTTP, which no list names.
+    /// The same for a server of another protocol than HTTP, which no list names.
     pub(crate) fn config_of_any(&self) -> Arc<ClientConfig> {
         self.config_if(self.insecure, "the server")
     }
@@ -204,7 +204,7 @@ impl ServerCertVerifier for AnyCertificate {
 }
 
 /// Why there is no TLS connection with `host`.
-pub(crate) fn trouble(host: String, error: std::io::Error) -> TransportError {
+pub(crate) fn handshake_error(host: String, error: std::io::Error) -> TransportError {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
         Some(rustls::Error::InvalidCertificate(problem)) => {

@@ -1,4 +1,4 @@
-//! What a registry wants to see before it answers: a password, or a token that its token service gives for one.
+//! The credentials that a registry requires: a password, or a token that its token service issues for one.
 //!
 //! The credentials of a registry go to the registry and to the service that it names (over TLS, unless the registry
 //! itself is without), and to no other server: challenges of redirect targets are ignored.
@@ -133,7 +133,7 @@ impl Tokens {
         let fetch_options = FetchOptions { accept: None, len_max: ANSWER_LEN_MAX };
         let answer = fetch(&client, fetch_options, &self.policy, patience).await?;
         let found: TokenResponse = serde_json::from_slice(&answer.bytes)
-            .map_err(|_| nonsense("answers something else than a token"))?;
+            .map_err(|_| nonsense("responded with something else than a token"))?;
         let token = found.token.or(found.access_token).filter(|token| !token.is_empty());
         bearer(&token.ok_or_else(|| nonsense("gives no token"))?)
     }

@@ -43,7 +43,7 @@ fn import(source: &dyn Source, path: &Path) -> Result<Report, pipeline::Error> {
     pipeline::import(source, &target, &Options::default(), &Arc::new(Progress::default()))
 }
 
-/// All that an error says, causes included.
+/// The message of an error and of its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
@@ -188,7 +188,7 @@ fn a_slow_server_is_read_to_its_end() {
 }
 
 #[test]
-fn servers_without_chunks_and_without_extents_serve_as_well() {
+fn servers_without_chunks_and_without_extents_are_supported() {
     let directory = tempfile::tempdir().unwrap();
     let raw = directory.path().join("disk.raw");
     sparse().write_to(&raw);
@@ -215,7 +215,7 @@ fn a_broken_connection_resumes_at_the_failed_byte() {
 }
 
 #[test]
-fn an_export_that_has_another_size_afterwards_is_another_disk() {
+fn export_of_another_size_after_reconnecting_is_refused() {
     let mut script = Script::new(pattern(2 * MIB));
     script.command = |n, _| if n == 1 { Act::Close } else { Act::Right };
     script.size = |connection, size| if connection == 0 { size } else { size - 512 };
@@ -226,9 +226,9 @@ fn an_export_that_has_another_size_afterwards_is_another_disk() {
 }
 
 #[test]
-fn a_silent_server_is_given_up() {
+fn silent_server_is_an_error() {
     let mut script = Script::new(pattern(MIB));
-    script.command = |_, _| Act::Say(vec![]);
+    script.command = |_, _| Act::Reply(vec![]);
     let server = script.start();
     let mut impatient = options();
     impatient.stall_timeout = Duration::from_secs(2); // long enough to connect on a busy machine
@@ -253,10 +253,10 @@ fn data_may_come_in_pieces_in_any_order_with_holes_between() {
         };
         let mut hole = [&(100_000_u64).to_be_bytes()[..], &100_000_u32.to_be_bytes()].concat();
         if begin > 0 {
-            return Act::Say([part(begin, end), chunk(1, 0, handle, &[])].concat());
+            return Act::Reply([part(begin, end), chunk(1, 0, handle, &[])].concat());
         }
         hole = chunk(0, 2, handle, &hole);
-        Act::Say([part(200_000, end), part(0, 100_000), hole, chunk(1, 0, handle, &[])].concat())
+        Act::Reply([part(200_000, end), part(0, 100_000), hole, chunk(1, 0, handle, &[])].concat())
     };
     let server = script.start();
     let source = NbdSource::connect(&server.uri(), &options()).unwrap();
@@ -264,11 +264,11 @@ fn data_may_come_in_pieces_in_any_order_with_holes_between() {
 }
 
 #[test]
-fn a_handshake_that_makes_no_sense_is_refused_with_its_reason() {
+fn invalid_handshake_is_refused_with_its_reason() {
     let table: [(&str, OptionHook, &str); 11] = [
         ("another magic", |_| Some(vec![7; 20]), "without its magic number"),
-        ("another option", |_| Some(option_reply(99, 1, &[])), "that was not asked"),
-        ("endless reply", |n| (n == 7).then(|| endless(7, 3)), "an answer of 4294967295 bytes"),
+        ("another option", |_| Some(option_reply(99, 1, &[])), "that was not requested"),
+        ("endless reply", |n| (n == 7).then(|| endless(7, 3)), "a reply of 4294967295 bytes"),
         ("no size", |n| (n == 7).then(|| option_reply(7, 1, &[])), "without a size"),
         (
             "short information",
@@ -330,43 +330,43 @@ fn endless(option: u32, kind: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_reply_that_makes_no_sense_is_refused_with_its_reason() {
+fn invalid_reply_is_refused_with_its_reason() {
     let table: [(&str, CommandHook, &str); 12] = [
-        ("another magic", |_, _| Act::Say(vec![1; 20]), "magic number"),
+        ("another magic", |_, _| Act::Reply(vec![1; 20]), "magic number"),
         (
             "another handle",
-            |_, c| Act::Say(data(&Command { handle: c.handle + 99, ..*c }, c.at, &[0; 4096])),
-            "that was not asked",
+            |_, c| Act::Reply(data(&Command { handle: c.handle + 99, ..*c }, c.at, &[0; 4096])),
+            "that was not requested",
         ),
         (
             "twice",
-            |_, c| Act::Say([data(c, c.at, &[1; 4096]), data(c, c.at, &[1; 4096])].concat()),
+            |_, c| Act::Reply([data(c, c.at, &[1; 4096]), data(c, c.at, &[1; 4096])].concat()),
             "",
         ),
-        ("too long", |_, c| Act::Say(data(c, c.at, &[1; 8192])), "not requested"),
-        ("before", |_, c| Act::Say(data(c, c.at.wrapping_sub(1), &[1; 4096])), "not requested"),
-        ("too short", |_, c| Act::Say(data(c, c.at, &[1; 512])), "not complete"),
-        ("a hole too long", |_, c| Act::Say(hole(c, c.at, u32::MAX)), "not requested"),
-        ("an empty hole", |_, c| Act::Say(hole(c, c.at, 0)), "the same bytes twice"),
+        ("too long", |_, c| Act::Reply(data(c, c.at, &[1; 8192])), "not requested"),
+        ("before", |_, c| Act::Reply(data(c, c.at.wrapping_sub(1), &[1; 4096])), "not requested"),
+        ("too short", |_, c| Act::Reply(data(c, c.at, &[1; 512])), "not complete"),
+        ("a hole too long", |_, c| Act::Reply(hole(c, c.at, u32::MAX)), "not requested"),
+        ("an empty hole", |_, c| Act::Reply(hole(c, c.at, 0)), "the same bytes twice"),
         (
             "a part twice",
             |_, c| {
                 let piece = [&c.at.to_be_bytes()[..], &[1; 4096]].concat();
-                Act::Say(chunk(0, 1, c.handle, &piece).repeat(2))
+                Act::Reply(chunk(0, 1, c.handle, &piece).repeat(2))
             },
             "the same bytes twice",
         ),
         (
             "an unknown chunk",
-            |_, c| Act::Say(chunk(1, 77, c.handle, &[0; 5])),
+            |_, c| Act::Reply(chunk(1, 77, c.handle, &[0; 5])),
             "a chunk of kind 77",
         ),
-        ("a status", |_, c| Act::Say(status(c, 7, &[(4096, 0)])), "not requested"),
+        ("a status", |_, c| Act::Reply(status(c, 7, &[(4096, 0)])), "not requested"),
         (
             "a simple reply",
             |_, c| {
                 let head = [&0x6744_6698_u32.to_be_bytes()[..], &[0; 4], &c.handle.to_be_bytes()];
-                Act::Say([&head.concat()[..], &[1; 4096]].concat())
+                Act::Reply([&head.concat()[..], &[1; 4096]].concat())
             },
             "did not come in chunks",
         ),
@@ -384,14 +384,22 @@ fn a_reply_that_makes_no_sense_is_refused_with_its_reason() {
 }
 
 #[test]
-fn extents_that_make_no_sense_are_refused_and_too_many_are_cut() {
+fn invalid_extents_are_refused_and_too_many_are_cut() {
     let table: [(&str, CommandHook, &str); 6] = [
-        ("an empty one", |_, c| Act::Say(status(c, 7, &[(0, 0)])), "an extent without bytes"),
-        ("another context", |_, c| Act::Say(status(c, 8, &[(4096, 0)])), "something else"),
-        ("none", |_, c| Act::Say(chunk(1, 0, c.handle, &[])), "not complete"),
-        ("half of one", |_, c| Act::Say(chunk(1, 5, c.handle, &[0; 14])), "a chunk of kind 5"),
-        ("a failure", |_, c| Act::Say(failure(c.handle, 5, "bad disk")), "output error (bad disk)"),
-        ("a long failure", |_, c| Act::Say(chunk(1, 0x8001, c.handle, &[0; 9000])), "an error of"),
+        ("an empty one", |_, c| Act::Reply(status(c, 7, &[(0, 0)])), "an extent without bytes"),
+        ("another context", |_, c| Act::Reply(status(c, 8, &[(4096, 0)])), "something else"),
+        ("none", |_, c| Act::Reply(chunk(1, 0, c.handle, &[])), "not complete"),
+        ("half of one", |_, c| Act::Reply(chunk(1, 5, c.handle, &[0; 14])), "a chunk of kind 5"),
+        (
+            "a failure",
+            |_, c| Act::Reply(failure(c.handle, 5, "bad disk")),
+            "output error (bad disk)",
+        ),
+        (
+            "a long failure",
+            |_, c| Act::Reply(chunk(1, 0x8001, c.handle, &[0; 9000])),
+            "an error of",
+        ),
     ];
     for (case, command, expected) in table {
         let mut script = Script::new(pattern(4096));
@@ -403,7 +411,7 @@ fn extents_that_make_no_sense_are_refused_and_too_many_are_cut() {
     }
     // More bytes than requested are cut; fewer are requested again.
     let mut script = Script::new(pattern(MIB));
-    script.command = |_, c| Act::Say(status(c, 7, &[(4096, 3), (u32::MAX, 0)]));
+    script.command = |_, c| Act::Reply(status(c, 7, &[(4096, 3), (u32::MAX, 0)]));
     let server = script.start();
     let source = NbdSource::connect(&server.uri(), &options()).unwrap();
     let extents = source.extents(0, MIB).unwrap().unwrap();
@@ -414,7 +422,7 @@ fn extents_that_make_no_sense_are_refused_and_too_many_are_cut() {
     script.size = |_, _| 1 << 40;
     script.command = |_, c| {
         let states: Vec<_> = (0..100_000).map(|n| (512, n % 2 * 2)).collect();
-        Act::Say(status(c, 7, &states))
+        Act::Reply(status(c, 7, &states))
     };
     let server = script.start();
     let source = NbdSource::connect(&server.uri(), &options()).unwrap();

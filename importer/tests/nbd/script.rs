@@ -1,4 +1,4 @@
-//! An NBD server that says what a test wants it to say.
+//! An NBD server with replies that a test chooses.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -24,7 +24,7 @@ pub struct Command {
 /// What to do about a command.
 pub enum Act {
     Right,
-    Say(Vec<u8>),
+    Reply(Vec<u8>),
     Close,
 }
 
@@ -94,7 +94,7 @@ impl Script {
             }
             match (self.command)(commands.fetch_add(1, Ordering::SeqCst), &command) {
                 Act::Right => stream.write_all(&self.right(&command)).ok()?,
-                Act::Say(bytes) => stream.write_all(&bytes).ok()?,
+                Act::Reply(bytes) => stream.write_all(&bytes).ok()?,
                 Act::Close => return None,
             }
         }

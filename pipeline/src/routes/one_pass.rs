@@ -32,7 +32,7 @@ pub fn import_one_pass(
     let one_pass = OnePass::new(layout, limits);
     let mut one_pass = one_pass.map_err(|error| writer.explain(error))?;
     if !context.sink.inner().starts_zeroed() {
-        // What is zero is known only at the end, and parking wants a target that is zero where nothing is parked.
+        // What is zero is known only at the end, and parking requires a target that is zero where nothing is parked.
         let zeroed = context.sink.inner().zero_at(0, virtual_size);
         zeroed.map_err(|error| context.sink.failed("write zeroes to", error))?;
     }

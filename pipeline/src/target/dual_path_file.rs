@@ -34,7 +34,7 @@ const BOUNCE_COUNT: usize = 2;
 /// Pieces of one request: IOV_MAX of Linux.
 const PIECES_MAX: usize = 1024;
 
-/// How a range is made to read as zeroes.
+/// How a range is zeroed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroing {
     /// Deallocate it.
@@ -266,14 +266,14 @@ impl DualPathFile {
 /// The unit in which the page cache holds a file: pages, or larger blocks of the file system.
 fn io_block(file: &File) -> u64 {
     let page = (ALIGNMENT as u64).max(sys::page_size());
-    // Larger figures are what a network file system likes to transfer at a time.
+    // Larger figures are the preferred transfer size of a network file system.
     let blocks = page..=BLOCK_MAX;
     let block = rustix::fs::fstatvfs(file).ok().map(|facts| facts.f_frsize);
     block.filter(|block| block.is_power_of_two() && blocks.contains(block)).unwrap_or(page)
 }
 
 impl Direct {
-    /// A second descriptor for the file behind `buffered`. `None` where direct I/O is unknown, or wants more than
+    /// A second descriptor for the file behind `buffered`. `None` where direct I/O is unknown, or requires more than
     /// pages and `grain` give.
     fn open(buffered: &File, path: &Path, io_block: u64) -> Option<Self> {
         let facts =
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_that_comes_late_only_costs_the_shortcut() {
+    fn late_refusal_of_direct_io_falls_back_to_buffered_io() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut disk_file = DualPathFile::new(file.reopen().unwrap(), file.path(), true);
         if let Some(direct) = &mut disk_file.direct {

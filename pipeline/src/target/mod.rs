@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::sink::{Sink, write_each_at};
 
 /// Default path of the journal for the file `path`. `None` for a device: its directory is not ours to write to.
-pub fn journal_beside(path: &Path) -> Option<PathBuf> {
+pub fn journal_next_to(path: &Path) -> Option<PathBuf> {
     let is_device = fs::metadata(path).is_ok_and(|facts| facts.file_type().is_block_device());
     let name = path.file_name().filter(|_| !is_device)?.to_string_lossy().into_owned();
     Some(path.with_file_name(format!(".{name}.cdi-journal")))

@@ -152,7 +152,7 @@ fn fill(
         // whatever it looks like
         vec![]
     } else {
-        compressions_of(&mut wire, &mut head).map_err(|trouble| match trouble {
+        compressions_of(&mut wire, &mut head).map_err(|error| match error {
             Unseen::Unread(error) => explained(error),
             Unseen::Refused(error) => Error::Untar(error.into()),
         })?
@@ -165,9 +165,9 @@ fn fill(
         let stream = Box::new(Cursor::new(head).chain(&mut wire));
         let mut tar = Archive::with_holes(readers(&compressions, stream, Limits::default()));
         while let Some(entry) = tar.next_entry().map_err(explained)? {
-            tree.place(&entry, &mut tar, &mut unpacked, progress).map_err(|trouble| {
+            tree.place(&entry, &mut tar, &mut unpacked, progress).map_err(|error| {
                 let path = String::from_utf8_lossy(&entry.path).escape_debug().to_string();
-                match trouble {
+                match error {
                     EntryError::Refused(because) => {
                         Error::Untar(format!("{path} {because}").into())
                     }

@@ -39,7 +39,7 @@ impl Staging {
     pub fn open(directory: &Path, preallocate: bool) -> Result<Self, Error> {
         let tree = Tree::open(directory, preallocate);
         let tree = tree.map_err(|source| failed("open", directory.to_owned(), source))?;
-        remove_staged(&tree).map_err(|source| failed("tidy up", directory.to_owned(), source))?;
+        remove_staged(&tree).map_err(|source| failed("clean up", directory.to_owned(), source))?;
         let (directory, names) = (directory.to_owned(), HashMap::new());
         Ok(Self { directory, tree, preallocate, names, finished: false })
     }
@@ -155,8 +155,8 @@ impl Staging {
         make: impl FnOnce(&mut Tree, &[u8]) -> Result<T, EntryError>,
     ) -> Result<T, Error> {
         let staged = self.staged(path)?;
-        make(&mut self.tree, &staged).map_err(|trouble| {
-            let source = match trouble {
+        make(&mut self.tree, &staged).map_err(|error| {
+            let source = match error {
                 EntryError::Refused(because) => {
                     io::Error::new(io::ErrorKind::InvalidInput, because)
                 }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_its_name_before_everything_has() {
+    fn files_get_their_names_once_all_are_complete() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         std::fs::create_dir_all(at("twin/of/an/earlier/attempt")).unwrap();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leads_out() {
+    fn paths_out_of_the_directory_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let inside = directory.path().join("inside");
         std::fs::create_dir(&inside).unwrap();

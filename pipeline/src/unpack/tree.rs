@@ -1,6 +1,6 @@
 //! A directory into which entries of an archive are unpacked, and nothing outside of it.
 //!
-//! The archive may be made by an enemy, so each step is one that cannot lead out: a parent is opened with
+//! The archive may be hostile, so no step can leave the directory: a parent is opened with
 //! `RESOLVE_BENEATH` and passes through no link; a name is created new or not at all; a symbolic link leads up only as far
 //! as its own depth, and not up again once it has gone down. Directories are never taken away or renamed, so what was
 //! checked stays true.

@@ -21,7 +21,7 @@ pub struct Memory {
     reads: Arc<AtomicUsize>,
     /// The read with this number fails, and all after it.
     fails_at: usize,
-    /// What the source says of itself; nothing where it is empty.
+    /// The extents that the source reports; none if this is empty.
     pub extents: Vec<Extent>,
     /// It is a guest's disk, whatever it looks like.
     pub is_disk: bool,

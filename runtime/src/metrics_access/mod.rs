@@ -202,9 +202,10 @@ async fn respond<B>(
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
         }
-        Ok(AccessDecision::Forbidden) => {
-            short(StatusCode::FORBIDDEN, "forbidden: no role of this user allows get on /metrics\n")
-        }
+        Ok(AccessDecision::Forbidden) => short(
+            StatusCode::FORBIDDEN,
+            "forbidden: no role of this user allows it to get /metrics\n",
+        ),
         Err(ReviewError::RateLimited) => short(
             StatusCode::TOO_MANY_REQUESTS,
             "too many unknown tokens: retry in a few seconds\n",

@@ -122,10 +122,10 @@ const SOCK_PACKET: libc::c_int = 10;
 /// The rest of the argument are flags.
 const TYPE_MASK: u64 = 0xf;
 
-/// What a process may connect to, as far as seccomp can tell.
+/// What a process may connect to, as far as seccomp can restrict it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Connections {
-    /// Landlock knows.
+    /// Restricted by Landlock only.
     Allowed,
     /// None, and no datagrams to other machines.
     Refused,

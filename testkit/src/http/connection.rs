@@ -1,4 +1,4 @@
-//! One connection: requests in, answers out, as the script wants them.
+//! One connection: reads requests, and sends the scripted responses.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,7 +15,7 @@ use super::{Content, Shared};
 const PATIENCE: Duration = Duration::from_secs(120);
 const PIECE: u64 = 64 << 10;
 
-/// Serves until either side closes. A client that goes away in the middle is nothing to report.
+/// Serves until either side closes. A client that disconnects early is no error.
 pub(super) fn serve(stream: TcpStream, number: u64, shared: &Shared) {
     let Ok(twin) = stream.try_clone() else { return };
     let mut state = shared.lock();
@@ -32,7 +32,7 @@ pub(super) fn serve(stream: TcpStream, number: u64, shared: &Shared) {
         return;
     }
     let Ok(socket) = stream.try_clone() else { return };
-    // A client that goes away in the middle is nothing to report.
+    // A client that disconnects early is no error.
     let _ = match shared.tls.get() {
         None => converse(&mut &stream, number, shared).map(drop),
         Some(authority) => rustls::ServerConnection::new(authority.config.clone())
@@ -57,7 +57,7 @@ fn converse_in_tls(
     Ok(())
 }
 
-/// Answers until either side closes. Returns whether the last answer was sent whole.
+/// Responds until either side closes. Returns whether the last response was sent whole.
 fn converse(stream: &mut (impl Read + Write), number: u64, shared: &Shared) -> io::Result<bool> {
     while let Some(request) = Request::read(stream, number)? {
         let (reply, content) = decide(request, shared);
@@ -70,7 +70,7 @@ fn converse(stream: &mut (impl Read + Write), number: u64, shared: &Shared) -> i
     Ok(true)
 }
 
-/// Logs the request, and finds its answer.
+/// Logs the request, and determines its response.
 fn decide(mut request: Request, shared: &Shared) -> (Reply, Content) {
     let mut state = shared.lock();
     if request.is_get() {
@@ -89,7 +89,7 @@ fn decide(mut request: Request, shared: &Shared) -> (Reply, Content) {
     (reply, state.content.clone())
 }
 
-/// Returns whether the answer was sent whole.
+/// Returns whether the response was sent whole.
 fn send(
     stream: &mut impl Write,
     reply: &Reply,

@@ -1,22 +1,22 @@
-//! What can be wrong with a web server, and with which of its answers.
+//! The faults of a web server, and the responses that each affects.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::request::Request;
 
-/// One thing wrong with an answer. Positions marked *image* count bytes of the image, the others those of one body.
+/// A fault of a response. Positions marked *image* count bytes of the image, the others those of one body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The connection is closed after so many bytes of the body. 0: after the head.
     CloseAfter(u64),
-    /// The connection is closed before this byte of the image is sent; an answer that ends before it is whole.
+    /// The connection is closed before this byte of the image is sent; a response that ends before it is complete.
     CloseAt(u64),
     /// The body stops after so many bytes, and the connection stays open. See [`super::FaultServer::wait_for_stall`].
     StallAfter(u64),
     /// The body stops before this byte of the image, and the connection stays open.
     StallAt(u64),
-    /// The connection is closed without an answer.
+    /// The connection is closed without a response.
     Hangup,
     /// This status and a short text.
     Status(u16),
@@ -26,7 +26,7 @@ pub enum Fault {
     StatusWithRetryDate(u16, String),
     /// This status and this text: object stores describe errors in XML.
     Refuse(u16, String),
-    /// One more header, on every answer.
+    /// One more header, in every response.
     Header(&'static str, String),
     /// `Content-Length` is off by so much: larger, and the connection ends early; smaller, and bytes follow.
     WrongLength(i64),
@@ -34,9 +34,9 @@ pub enum Fault {
     LengthText(String),
     /// Ranges are ignored: 200 and everything, and no `Accept-Ranges`.
     IgnoreRange,
-    /// A range is answered with 206, of bytes so much behind the requested ones.
+    /// The response to a range is 206, with bytes from an offset so much larger than the requested one.
     WrongRange(u64),
-    /// A range is answered with 206 and at most so many of its first bytes, as some caches do.
+    /// The response to a range is 206 with at most so many of its first bytes, as of some caches.
     ShortRange(u64),
     /// From this request on the image has another ETag (and If-Range fails).
     ChangeEtag,
@@ -49,7 +49,7 @@ pub enum Fault {
     Chunked,
     /// No `Content-Length`, and the end of the connection is the end of the body.
     UntilClose,
-    /// HEAD is answered with 403.
+    /// The response to HEAD is 403.
     HeadForbidden,
     /// Another `Content-Type`.
     ContentType(String),
@@ -65,19 +65,19 @@ pub enum Fault {
     RequireHeader(String, String),
     /// At most so many bytes of body per second.
     SlowDown(u64),
-    /// So long before each answer.
+    /// A delay before each response.
     Latency(Duration),
     /// Not HTTP at all.
     Nonsense,
 }
 
-/// Which answers a fault falls on.
+/// Which responses a fault affects.
 pub(super) enum When {
     /// The n-th GET, counted from 1.
     Nth(u64),
     /// Every request.
     Always,
-    /// The first GET on which the fault has an effect.
+    /// The first GET request on which the fault has an effect.
     Once(AtomicBool),
     /// Every request for this path.
     Path(String),

@@ -4,7 +4,7 @@
 //! use testkit::{Fault, FaultServer, MIB, pattern};
 //!
 //! let server = FaultServer::in_memory(&pattern(8 * MIB))
-//!     .on(1, Fault::CloseAfter(MIB)) // the first GET
+//!     .on(1, Fault::CloseAfter(MIB)) // the first GET request
 //!     .on(2, Fault::Status(503))
 //!     .always(Fault::HeadForbidden);
 //! assert!(server.url().starts_with("http://127.0.0.1:"));
@@ -86,7 +86,7 @@ impl FaultServer {
     /// # Panics
     /// When it cannot be opened.
     pub fn file(path: &Path) -> Self {
-        Self::start(LOOPBACK, Content::of(path))
+        Self::start(LOOPBACK, Content::open(path))
     }
 
     /// Speaks TLS, with a certificate for its address and `localhost` of an authority of its own.
@@ -108,19 +108,20 @@ impl FaultServer {
         self.with(When::Nth(number), fault)
     }
 
-    /// The fault falls on every request.
+    /// The fault affects every request.
     #[must_use]
     pub fn always(self, fault: Fault) -> Self {
         self.with(When::Always, fault)
     }
 
-    /// The fault falls on the first GET on which it has an effect: `CloseAt(n)` on the first whose range holds byte n.
+    /// The fault affects the first GET request on which it has an effect: `CloseAt(n)` the first whose range holds byte
+    /// n.
     #[must_use]
     pub fn once(self, fault: Fault) -> Self {
         self.with(When::Once(AtomicBool::new(false)), fault)
     }
 
-    /// The fault falls on every request for this path.
+    /// The fault affects every request for this path.
     #[must_use]
     pub fn at(self, path: &str, fault: Fault) -> Self {
         self.with(When::Path(path.to_owned()), fault)
@@ -260,7 +261,7 @@ impl Shared {
 }
 
 impl Content {
-    fn of(path: &Path) -> Self {
+    fn open(path: &Path) -> Self {
         let file = File::open(path)
             .unwrap_or_else(|error| panic!("cannot serve {}: {error}", path.display()));
         let len = file.metadata().expect("an open file has a length").len();
@@ -275,7 +276,7 @@ impl Content {
     }
 }
 
-/// Accepts until the server is dropped, then waits for what it has begun.
+/// Accepts until the server is dropped, then waits for the open connections.
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     let mut threads = Vec::new();
     let mut accepted = 0;
@@ -286,7 +287,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         accepted += 1;
         let shared = Arc::clone(shared);
         threads.retain(|thread: &JoinHandle<()>| !thread.is_finished());
-        // More at a time would be a client gone wild.
+        // More at a time would be a defect of the client.
         if threads.len() < CONNECTIONS_MAX {
             threads.push(std::thread::spawn(move || connection::serve(stream, accepted, &shared)));
         }

@@ -1,4 +1,4 @@
-//! The answer to a request, decided without I/O.
+//! The response to a request, decided without I/O.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::fault::Fault;
 use super::request::Request;
 
-/// What is sent, and how it goes wrong.
+/// What is sent, and its fault.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) status: u16,
@@ -33,7 +33,6 @@ pub(super) struct Reply {
 pub(super) enum Body {
     /// These bytes of the image.
     Image(Range<u64>),
-    /// Something to read for people.
     Text(String),
     /// The request is a HEAD.
     None,
@@ -48,7 +47,7 @@ pub(super) enum Break {
     Stall,
 }
 
-/// The answer, given the image's length and tag and the faults that fall on the request.
+/// The response, given the image's length and tag and the faults that affect the request.
 pub(super) fn reply(request: &Request, image_len: u64, etag: &str, faults: &[Fault]) -> Reply {
     let mut reply =
         refusal(request, faults).unwrap_or_else(|| content(request, image_len, etag, faults));

@@ -16,7 +16,7 @@ pub struct Request {
     pub target: String,
     /// Names in lower case, values trimmed.
     pub headers: Vec<(String, String)>,
-    /// What it was answered with; 0 when nothing was.
+    /// The status code of the response; 0 without a response.
     pub status: u16,
 }
 

@@ -38,7 +38,7 @@ fn a_healthy_server_serves_all_and_parts() {
 }
 
 #[test]
-fn faults_fall_where_the_script_says() {
+fn faults_apply_to_the_scripted_requests() {
     let image = pattern(100_000);
     let server = FaultServer::in_memory(&image)
         .on(1, Fault::CloseAfter(10))
@@ -65,7 +65,7 @@ fn faults_fall_where_the_script_says() {
 }
 
 #[test]
-fn a_stall_is_seen_and_healed() {
+fn stalled_response_is_observed_and_continues_after_heal() {
     let image = pattern(100_000);
     let server = FaultServer::in_memory(&image).always(Fault::StallAt(60_000));
     std::thread::scope(|scope| {

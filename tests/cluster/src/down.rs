@@ -14,7 +14,7 @@ use crate::shell::{self, program};
 use crate::state::State;
 use crate::{namespaces, node};
 
-/// What kubelet changes for the whole machine, whatever its namespaces.
+/// Kernel settings that the kubelet changes for the whole machine, in spite of namespaces.
 const CHANGED_BY_KUBELET: &[&str] = &[
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -76,7 +76,7 @@ impl Settings {
 /// Removes the cluster. Nothing to remove is success.
 ///
 /// # Errors
-/// When something stays; what comes after it was tried all the same.
+/// When something remains; the later steps are executed nevertheless.
 pub fn down(state: &State) -> Result<()> {
     if !state.exists() {
         return Ok(());

@@ -68,7 +68,7 @@ fn record_pids(state: &State, parent: u32) -> Result<()> {
     first.write(state)
 }
 
-/// What the first process does: sets up mounts and network, then reaps processes that end.
+/// The first process: sets up mounts and network, then reaps processes that end.
 ///
 /// # Errors
 /// When the kernel does not let it.

@@ -80,7 +80,7 @@ impl Process {
     /// Waits until it is gone.
     ///
     /// # Errors
-    /// When it stays.
+    /// When it remains.
     pub fn wait_until_gone(&self, patience: Duration) -> Result<()> {
         let begin = Instant::now();
         while self.is_running() {

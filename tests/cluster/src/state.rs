@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_folder_that_a_cluster_left_is_used_again() {
+    fn only_a_state_directory_of_a_cluster_is_reused() {
         let folder = tempfile::tempdir().unwrap();
         let state = State { folder: folder.path().join("state") };
         state.create().unwrap();

@@ -190,6 +190,6 @@ fn local_device(state: &State, number: usize) -> Result<Value> {
         .with_context(|| format!("cannot make {}", path.display()))?;
     let backing = path.display().to_string();
     let device = shell::output(&mut inside(state, "losetup", &["--find", "--show", &backing])?)
-        .context("loop devices cannot be made")?;
+        .context("cannot create loop devices")?;
     Ok(local(&format!("local-device-{number}"), "Block", device.trim()))
 }

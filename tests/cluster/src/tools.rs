@@ -19,7 +19,7 @@ pub struct Group {
     pub name: &'static str,
     /// Programs and their packages.
     programs: &'static [(&'static str, &'static str)],
-    /// Folders of a pinned module that are kept beside the programs: name, module, folder in it.
+    /// Directories of a pinned module that are kept next to the programs: name, module, directory in it.
     data: &'static [(&'static str, &'static str, &'static str)],
 }
 

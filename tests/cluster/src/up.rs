@@ -27,7 +27,8 @@ pub enum Mode {
 }
 
 /// # Errors
-/// Names what is missing, or the program that did not start. What was created stays for inspection; `down` removes it.
+/// Names what is missing, or the program that did not start. What was created remains for inspection; `down` removes
+/// it.
 pub fn up(state: &State, mode: Mode) -> Result<()> {
     if state.exists() {
         bail!("there is a cluster in {}: `cluster down` first", state.folder().display());

@@ -17,7 +17,7 @@ async fn delete_claim(test: &Test, name: &str) -> Result<()> {
     let is_another = |claim: &PersistentVolumeClaim| {
         claim.metadata.uid.as_ref() != Some(&uid) && is_bound(claim)
     };
-    test.wait::<PersistentVolumeClaim>(name, "made again", is_another).await?;
+    test.wait::<PersistentVolumeClaim>(name, "created again", is_another).await?;
     let is_done = |volume: &DataVolume| phase(volume) == "Succeeded";
     test.wait::<DataVolume>(name, "filled again", is_done).await?;
     Ok(())
@@ -26,7 +26,7 @@ async fn delete_claim(test: &Test, name: &str) -> Result<()> {
 #[test]
 fn clone_is_repeated_if_its_pvc_is_deleted() {
     run("again", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
         for (way, class) in WAYS {
             test.apply(clone_of(way, class, &far, "golden")).await?;
@@ -73,7 +73,7 @@ fn user_selects_the_clone_strategy_of_a_pvc() {
             };
             let claim = test.wait::<PersistentVolumeClaim>(way, "cloned", is_done).await?;
             let found = noted(&claim, "cdi.kubevirt.io/cloneType");
-            ensure!(found == Some(way), "{way} was asked for, and it was {found:?}");
+            ensure!(found == Some(way), "{way} was requested, and it was {found:?}");
             test.holds(way, &disk()).await?;
         }
         let sources = test.all::<api::v1beta1::VolumeCloneSource>();

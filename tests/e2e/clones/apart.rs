@@ -1,5 +1,5 @@
-//! Copies by two pods, with TLS in between: what there is where no node has both volumes, and for PVCs that ask for a copy
-//! by themselves. The cluster of the tests has one node, so here they ask.
+//! Copies by two pods, with TLS in between: where no node can mount both volumes, and for PVCs that request such a
+//! copy. The cluster of the tests has one node, so here the PVCs request it.
 
 use anyhow::{Context, Result, ensure};
 use e2e::Test;
@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::world::{disk, golden, noted, run};
 
 const MODES: [&str; 2] = ["Block", "Filesystem"];
-/// Where a file system takes its share, the disk still fits.
-const ROOMY: &str = "64Mi";
+/// Larger by the overhead of a file system, so that the disk still fits.
+const LARGER: &str = "64Mi";
 
 #[test]
 fn pvc_that_requests_a_copy_is_copied_between_two_pods() {
@@ -30,7 +30,7 @@ fn pvc_that_requests_a_copy_is_copied_between_two_pods() {
                 "metadata": { "name": name, "annotations": { "k8s.io/CloneRequest": request } },
                 "spec": {
                     "storageClassName": "csi", "volumeMode": mode, "accessModes": ["ReadWriteOnce"],
-                    "resources": { "requests": { "storage": ROOMY } },
+                    "resources": { "requests": { "storage": LARGER } },
                 },
             }))
             .await?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::{DataVolume, StorageProfile};
-use e2e::{PodPlan, Test, says, server, sha256, volume};
+use e2e::{PodPlan, Test, condition_is_false_with, server, sha256, volume};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::world::{BY_CLONE, BY_COPY, disk, golden, run, run_alone, was_made};
 
 const OF_PLATFORM: &str = "storageclass.kubernetes.io/is-default-class";
-const NOTE: &[u8] = b"beside the disk";
+const NOTE: &[u8] = b"next to the disk";
 
 #[test]
 fn clone_without_size_and_modes_gets_those_of_source_and_class() {
-    // For a moment everybody has a class who names none.
+    // For a moment the cluster has a default class, which other tests would get.
     run_alone("omitted", async |test| {
         golden(&test, &[("golden", BY_CLONE, "Block")]).await?;
         describe(&test).await?;
@@ -34,7 +34,7 @@ fn clone_without_size_and_modes_gets_those_of_source_and_class() {
     });
 }
 
-/// What the storage can, as an administrator says it.
+/// Sets the properties of the storage, as an administrator does.
 async fn describe(test: &Test) -> Result<()> {
     let profiles = Api::<StorageProfile>::all(test.client());
     let sets = json!([
@@ -136,7 +136,10 @@ fn archive_is_cloned_only_to_a_file_system() {
         test.apply(of_golden("as-a-disk", BY_COPY, "Block")).await?;
 
         let words = "ContentType Archive cannot have block volumeMode";
-        test.wait("on-a-device", words, |volume: &DataVolume| says(volume, "Bound", words)).await?;
+        test.wait("on-a-device", words, |volume: &DataVolume| {
+            condition_is_false_with(volume, "Bound", words)
+        })
+        .await?;
         let message = test.event_message("claimed-device", "CloneValidationFailed").await?;
         let words = "source volumeMode and target volumeMode do not match, contentType (archive)";
         ensure!(message.ends_with(words), "{message}");

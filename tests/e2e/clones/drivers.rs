@@ -25,7 +25,7 @@ const CASES: [Case; 3] = [
 #[test]
 fn driver_that_cannot_clone_falls_back_to_a_copy_with_a_reason() {
     run("drivers", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         golden(&far, &[("golden", "csi", "Block"), ("golden-plain", "plain", "Block")]).await?;
         for (name, class, disk, ..) in CASES {
             test.apply(clone_of(name, class, &far, disk)).await?;

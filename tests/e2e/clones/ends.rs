@@ -13,7 +13,7 @@ use crate::world::{
 };
 
 const CONTROLLER: &str = "cdi-deployment";
-/// Short, to meet what comes and goes.
+/// Short, to observe objects that exist briefly.
 const GLANCE: Duration = Duration::from_millis(20);
 const GLANCES: u32 = 15_000;
 /// Clones of each way in each round.
@@ -22,9 +22,9 @@ const EACH: usize = 2;
 #[test]
 fn data_volume_deleted_during_a_clone_leaves_nothing() {
     run("deleted", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
-        // Where the driver never answers, half-way is for ever.
+        // A driver that never responds keeps the clone in this phase.
         let all = [
             ("clone", HANGS_IN_CLONE, "CSICloneInProgress"),
             ("snapshot", HANGS_IN_SNAPSHOT, "CloneFromSnapshotSourceInProgress"),
@@ -52,9 +52,9 @@ fn data_volume_deleted_during_a_clone_leaves_nothing() {
 fn clones_survive_killed_controllers() {
     // An event that was not sent when the program died is lost.
     run_alone("killed", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
-        let controller = Program::of(&test, CONTROLLER);
+        let controller = Program::named(&test, CONTROLLER);
         let mut made = Vec::new();
         for round in 0..2 {
             for (way, class) in WAYS {

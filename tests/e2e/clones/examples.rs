@@ -1,4 +1,4 @@
-//! The clones of `docs/examples`, from sources as they name them.
+//! The clones of `docs/examples`, from sources with the names in the examples.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{Test, is_bound};
@@ -54,7 +54,7 @@ async fn apply(test: &Test, objects: Vec<Value>) -> Result<()> {
 async fn is_clone(test: &Test, name: &str) -> Result<()> {
     let volume = test.succeeded(name).await?;
     let method = volume.annotations().get("cdi.kubevirt.io/cloneType");
-    ensure!(method.is_some(), "{name} does not say how it was cloned");
+    ensure!(method.is_some(), "{name} does not record how it was cloned");
     test.holds(name, &disk()).await
 }
 
@@ -91,7 +91,7 @@ fn example_clones_have_their_sources_content() {
 #[test]
 fn example_clones_across_namespaces_need_their_documented_permission() {
     run("examples-far", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         golden(&far, &[("shared-disk", CLASS, "Block")]).await?;
         let objects = small("dv-clone-pvc-cross-namespace", &far)?;
         let anna = test.editor("anna").await?;

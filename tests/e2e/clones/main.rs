@@ -1,5 +1,5 @@
-//! Clones in the real cluster: every way, from every kind of source, with the bytes compared and nothing left behind; and
-//! everything that gets in their way. `cargo xtask cluster install` installs the system.
+//! Clones in the real cluster: every method, from every kind of source, with the bytes compared and no objects left
+//! behind; and their failures. `cargo xtask cluster install` installs the system.
 
 mod again;
 mod apart;

@@ -11,7 +11,7 @@ const CLONES: usize = 20;
 #[test]
 fn twenty_clones_of_one_golden_image_succeed() {
     run("many", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
         let golden = json!({ "pvc": { "namespace": far.namespace(), "name": "golden" } });
         far.apply(json!({

@@ -23,7 +23,7 @@ async fn make(test: &Test, client: &Client, mut volume: Value) -> kube::Result<D
 #[test]
 fn clone_across_namespaces_needs_permission() {
     run("rights", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
         let anna = test.editor("anna").await?;
         let refused = format!(
@@ -43,7 +43,7 @@ fn clone_across_namespaces_needs_permission() {
         }
         far.grant("anna", "cdi.kubevirt.io:clone-sourcer").await?;
         for (way, class) in WAYS {
-            // Who decides learns of a role a moment after it was given.
+            // The authorizer observes a role binding a moment after it was created.
             let mut tries = 0;
             while let Err(error) = make(&test, &anna, clone_of(way, class, &far, "golden")).await {
                 tries += 1;
@@ -62,7 +62,7 @@ fn clone_across_namespaces_needs_permission() {
 #[test]
 fn pvc_with_a_forged_or_stolen_token_is_refused() {
     run("forged", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
         far.apply(json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeCloneSource",
@@ -70,10 +70,10 @@ fn pvc_with_a_forged_or_stolen_token_is_refused() {
             "spec": { "source": { "kind": "PersistentVolumeClaim", "name": "golden" } },
         }))
         .await?;
-        // What another one was given for a clone of the same source to the same namespace.
+        // The token of another clone of the same source to the same namespace.
         test.apply(clone_of("other", BY_CLONE, &far, "golden")).await?;
         test.succeeded("other").await?;
-        far.only_these_are_left(&["golden"]).await?; // what was made for the other one goes a moment later
+        far.only_these_are_left(&["golden"]).await?; // the objects of the other clone are deleted a moment later
         let other = test.all::<DataVolume>().get("other").await?;
         let stolen = |key: &str| {
             let token = other.annotations().get(key).cloned();
@@ -103,7 +103,7 @@ fn pvc_with_a_forged_or_stolen_token_is_refused() {
             ensure!(why.contains("invalid token"), "{name}: {why}");
         }
         let there = far.all::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items;
-        ensure!(there.len() == 1, "something was made for a thief: {there:?}");
+        ensure!(there.len() == 1, "an object was created for a thief: {there:?}");
         let sources = far.all::<api::v1beta1::VolumeCloneSource>();
         sources.delete("source", &Default::default()).await?;
         let names: Vec<_> = names.iter().map(String::as_str).collect();

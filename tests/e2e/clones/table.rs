@@ -1,4 +1,4 @@
-//! Sources, namespaces, ways, modes and sizes: every value and every two of them together, in as few clones as that takes.
+//! Sources, namespaces, methods, modes and sizes: every pair of values, in as few clones as possible.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +21,13 @@ enum Source {
 }
 use Source::{ByReference, Claim, Snapshot, SnapshotByReference};
 
-/// Whose source it is.
+/// The namespace of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum SourceNamespace {
     Same,
     Other,
 }
-use Place::{Other, Same};
+use SourceNamespace::{Other, Same};
 
 /// Its size, compared to the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +41,11 @@ const B: &str = "Block";
 const F: &str = "Filesystem";
 const LARGER: &str = "96Mi";
 
-/// One clone: its name, what from, where that is, which class is asked for, mode of source and of target, size; and then by
-/// which way it comes, with the event that says why it is no better one.
+/// One clone: its name, kind of source, namespace of the source, storage class, mode of source and of target, size; and
+/// the expected method, with the reason of the event that explains why it is no better one.
 type Cell = (
     &'static str,
-    (Source, Place),
+    (Source, SourceNamespace),
     &'static str,
     (&'static str, &'static str),
     Size,
@@ -70,10 +70,10 @@ const CELLS: [Cell; 15] = [
     ("c15", (SnapshotByReference, Same), BY_CLONE, (B, B), Larger, ("copy", NO_POPULATOR)),
 ];
 
-/// Why pods copy to the PVC itself, which is asked for here.
+/// Why pods copy to the PVC itself: the DataVolume requests it.
 const NO_POPULATOR: &str = "NoPopulator";
 
-/// What each reason says, on the PVC.
+/// The message of each reason, in the annotation of the PVC.
 const REASONS: [(&str, &str); 4] = [
     ("IncompatibleVolumeModes", "The volume modes of source and target are incompatible"),
     (
@@ -84,7 +84,7 @@ const REASONS: [(&str, &str); 4] = [
     (NO_POPULATOR, "In tree storage class does not support snapshot/clone"),
 ];
 
-/// The values of a cell that are to meet each other: what from, whose, by which way, modes, size.
+/// The values of a cell of which all pairs occur: source, its namespace, method, modes, size.
 fn values(cell: &Cell) -> [&'static str; 5] {
     let (_, (source, place), _, (from, to), size, (way, _)) = cell;
     let source = match source {
@@ -106,7 +106,7 @@ fn table_covers_all_pairs() {
         &["Block", "Filesystem", "change"],
         &["equal", "larger"],
     ];
-    // The storage changes no mode, and makes no PVC of a snapshot by what is called cloning.
+    // The storage changes no mode, and a PVC restored from a snapshot is no CSI clone.
     let never = [("csi-clone", "change"), ("snapshot", "csi-clone"), ("snapshot", "change")];
     let met: BTreeSet<_> = CELLS
         .iter()
@@ -133,7 +133,7 @@ fn table_covers_all_pairs() {
 #[test]
 fn every_clone_strategy_from_every_source_copies_all_bytes() {
     run("ways", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         let disks = [("block", "csi", B), ("files", "csi", F)];
         try_join(golden(&test, &disks), golden(&far, &disks)).await?;
         for place in [&*test, &far] {
@@ -158,7 +158,7 @@ fn every_clone_strategy_from_every_source_copies_all_bytes() {
     });
 }
 
-/// Takes a snapshot, and makes a DataSource of either.
+/// Takes a snapshot, and creates a DataSource for the disk and for the snapshot.
 async fn keep(test: &Test, disk: &str, snapshot: &str) -> Result<()> {
     test.apply(json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
@@ -215,7 +215,7 @@ async fn check(test: &Test, cell: &Cell) -> Result<()> {
     let (name, _, _, _, size, (way, why)) = *cell;
     let claim = was_made(test, name, way).await?;
     if why == NO_POPULATOR {
-        // Never beside the PVC itself: the storage makes a PVC of the snapshot, and that is copied.
+        // The copy is never from the snapshot: the storage creates a PVC of the snapshot, and that is copied.
         test.event_message(name, "CloneFromSnapshotSourceInProgress").await?;
     }
     let message = test.event_message(name, "CloneSucceeded").await?;

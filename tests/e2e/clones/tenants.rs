@@ -1,8 +1,8 @@
-//! Clones among what else there is in a namespace: quotas, machines that own them, and machines that wait for them.
+//! Clones in namespaces with quotas, with virtual machines that own them, and with virtual machines that wait for them.
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
-use e2e::{PodPlan, Test, imported, phase, says, server};
+use e2e::{PodPlan, Test, condition_is_false_with, imported, phase, server};
 use futures_util::future::{try_join, try_join_all};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceQuota};
 use kube::ResourceExt;
@@ -15,7 +15,7 @@ fn quota(name: &str, hard: Value) -> Value {
     json!({ "metadata": { "name": name }, "spec": { "hard": hard } })
 }
 
-/// In force once it has been counted what there is.
+/// Creates a quota, and waits until its status shows that it is enforced.
 async fn limit(test: &Test, name: &str, hard: Value) -> Result<()> {
     test.create::<ResourceQuota>(quota(name, hard)).await?;
     let counted =
@@ -32,7 +32,7 @@ async fn lift(test: &Test, name: &str) -> Result<()> {
 #[test]
 fn clones_in_namespaces_with_quotas_report_what_is_missing() {
     run("quotas", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         golden(&far, &[("golden", "csi", "Block")]).await?;
         // A pod without these limits is not admitted.
         let resources = json!({
@@ -55,7 +55,7 @@ fn clones_in_namespaces_with_quotas_report_what_is_missing() {
         for (way, _) in WAYS {
             test.succeeded(way).await?;
         }
-        // Who reads what has come is no worker, and says nothing.
+        // The pods that read the content are no workers, and report nothing.
         lift(&test, "all").await?;
         for (way, _) in WAYS {
             was_made(&test, way, way).await?;
@@ -63,7 +63,8 @@ fn clones_in_namespaces_with_quotas_report_what_is_missing() {
         // And where the quota leaves nothing for the clone itself.
         limit(&test, "storage", json!({ "requests.storage": "150Mi" })).await?;
         test.apply(clone_of("more", WAYS[0].1, &far, "golden")).await?;
-        let is_reported = |volume: &DataVolume| says(volume, "Bound", "exceeded quota");
+        let is_reported =
+            |volume: &DataVolume| condition_is_false_with(volume, "Bound", "exceeded quota");
         test.wait("more", "reported to exceed the quota", is_reported).await?;
         lift(&test, "storage").await?;
         was_made(&test, "more", WAYS[0].0).await?;

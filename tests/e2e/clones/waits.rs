@@ -3,7 +3,7 @@
 
 use anyhow::ensure;
 use api::v1beta1::DataVolume;
-use e2e::{PodPlan, is_bound, phase, says};
+use e2e::{PodPlan, condition_is_false_with, is_bound, phase};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -39,14 +39,16 @@ fn clone_waits_for_a_source_in_use_and_names_its_user() {
 #[test]
 fn source_created_later_is_cloned_once_populated() {
     run("later", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         for (way, class) in WAYS {
             test.apply(clone_of(way, class, &far, "golden")).await?;
         }
         for (way, _) in WAYS {
             let message = test.event_message(way, "CloneWithoutSource").await?;
             ensure!(message == "The source pvc golden doesn't exist", "{way}: {message}");
-            let is_reported = |volume: &DataVolume| says(volume, "Bound", "CloneWithoutSource");
+            let is_reported = |volume: &DataVolume| {
+                condition_is_false_with(volume, "Bound", "CloneWithoutSource")
+            };
             test.wait(way, "reported to have no source", is_reported).await?;
         }
         golden(&far, &[("golden", "csi", "Block")]).await?;

@@ -1,4 +1,4 @@
-//! What the tests have in common: storage classes that are cloned in one way each, and disks worth cloning.
+//! What the tests have in common: storage classes with one clone method each, and source disks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use tokio::sync::OnceCell;
 const FULL: &str = "loop.csi.cdi.test";
 const PLAIN: &str = "plain.csi.cdi.test";
 
-/// A class for each way: its name, its driver, the strategy of its StorageProfile, what the driver does when it is asked for
-/// a copy (see its parameter `copies`), and how long it has. PVCs of a snapshot that pods are to read get the first class
-/// of the driver, which is `csi`.
+/// A class for each method: its name, its driver, the strategy of its StorageProfile, what the driver does on a request
+/// for a clone (see its parameter `copies`), and the time after which pods copy instead. PVCs of a snapshot that pods
+/// are to read get the first class of the driver, which is `csi`.
 const CLASSES: [(&str, &str, &str, &str, &str); 8] = [
     (BY_CLONE, FULL, "csi-clone", "", ""),
     (BY_SNAPSHOT, FULL, "snapshot", "", ""),
@@ -34,11 +34,11 @@ const CLASSES: [(&str, &str, &str, &str, &str); 8] = [
 pub const BY_CLONE: &str = "csi-by-clone";
 pub const BY_SNAPSHOT: &str = "csi-by-snapshot";
 pub const BY_COPY: &str = "csi-by-copy";
-/// Says that it makes no volume of another.
+/// Reports that it cannot clone a volume.
 pub const REFUSES: &str = "csi-refuses";
-/// Never answers, and is given up after a while.
+/// Never responds, and is abandoned after a while.
 pub const IS_SLOW: &str = "csi-slow";
-/// Never answers, and is never given up.
+/// Never responds, and is never abandoned.
 pub const HANGS_IN_CLONE: &str = "csi-hangs-clone";
 /// The same, once the snapshot is taken.
 pub const HANGS_IN_SNAPSHOT: &str = "csi-hangs-snapshot";
@@ -56,20 +56,20 @@ pub fn run<F>(name: &str, test: impl FnOnce(Arc<Test>) -> F)
 where
     F: Future<Output = Result<()>>,
 {
-    run_installed(name, async |at_work| {
-        CLASSES_ARE_MADE.get_or_try_init(|| make_classes(&at_work)).await?;
-        test(at_work).await
+    run_installed(name, async |running| {
+        CLASSES_ARE_MADE.get_or_try_init(|| make_classes(&running)).await?;
+        test(running).await
     });
 }
 
-/// As [`run`], with no other test at work: for those that take away who works for all of them.
+/// As [`run`], while no other test runs: for tests that stop a program on which all tests depend.
 pub fn run_alone<F>(name: &str, test: impl FnOnce(Arc<Test>) -> F)
 where
     F: Future<Output = Result<()>>,
 {
-    run_installed_alone(name, async |at_work| {
-        CLASSES_ARE_MADE.get_or_try_init(|| make_classes(&at_work)).await?;
-        test(at_work).await
+    run_installed_alone(name, async |running| {
+        CLASSES_ARE_MADE.get_or_try_init(|| make_classes(&running)).await?;
+        test(running).await
     });
 }
 
@@ -112,7 +112,7 @@ pub fn example(name: &str) -> Result<Vec<Value>> {
     documents.map(|document| document.context("an example is YAML")).collect()
 }
 
-/// What every golden disk holds: data, a hole, data, and nothing up to the end of a disk in the smallest PVC.
+/// The content of every golden disk: data, a hole, data, and zeroes up to the end of a disk in the smallest PVC.
 pub fn disk() -> Vec<u8> {
     let mut bytes = pattern(32 * MIB);
     bytes[(4 * MIB) as usize..(12 * MIB) as usize].fill(0);
@@ -143,7 +143,7 @@ pub fn noted<'a>(claim: &'a PersistentVolumeClaim, key: &str) -> Option<&'a str>
     claim.annotations().get(key).map(String::as_str)
 }
 
-/// Checks how a clone was made, and what it holds.
+/// Checks by which method a clone was made, and its content.
 pub async fn was_made(test: &Test, name: &str, way: &str) -> Result<PersistentVolumeClaim> {
     const TYPE: &str = "cdi.kubevirt.io/cloneType";
     const POPULATOR: &str = "cdi.kubevirt.io/storage.usePopulator";
@@ -159,15 +159,15 @@ pub async fn was_made(test: &Test, name: &str, way: &str) -> Result<PersistentVo
     let on_volume = volume.annotations().get(TYPE).map(String::as_str);
     let claim = test.all::<PersistentVolumeClaim>().get(name).await?;
     let ways = (on_volume, noted(&claim, TYPE));
-    ensure!(ways == (Some(way), Some(way)), "{name} was made by {ways:?}, not by {way}");
+    ensure!(ways == (Some(way), Some(way)), "{name} was cloned by {ways:?}, not by {way}");
     let phase = noted(&claim, "cdi.kubevirt.io/clonePhase");
     ensure!(phase == Some("Succeeded"), "{name}: {phase:?}");
     let is_copy = noted(&claim, "k8s.io/CloneOf") == Some("true");
     ensure!(is_copy == (way == "copy"), "{name}: {:?}", claim.annotations());
-    let running = condition(&volume, "Running").context("it says how it ended")?;
+    let running = condition(&volume, "Running").context("it reports how it ended")?;
     let reported = (running.reason.as_deref(), running.message.as_deref());
     let one = (Some("Completed"), Some("Clone Complete"));
-    // Of two pods that copy to the PVC itself each says it.
+    // Where two pods copy to the PVC itself, both report it.
     let both = (Some("Completed and Completed"), Some("Clone Complete and Clone Complete"));
     let is_copied_to = volume.annotations().get(POPULATOR).is_some_and(|value| value == "false");
     ensure!(reported == one || is_copied_to && reported == both, "{name}: {running:?}");
@@ -175,7 +175,7 @@ pub async fn was_made(test: &Test, name: &str, way: &str) -> Result<PersistentVo
     Ok(claim)
 }
 
-/// What the condition `Running` of a DataVolume says.
+/// The message of the condition `Running` of a DataVolume.
 pub fn running(volume: &DataVolume) -> &str {
     condition(volume, "Running").and_then(|running| running.message.as_deref()).unwrap_or_default()
 }

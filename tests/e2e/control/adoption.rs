@@ -86,7 +86,7 @@ fn data_volume_waits_for_an_external_population() {
     });
 }
 
-/// Keeps the volume of a PVC whose DataVolume goes, and sets it aside for a PVC of another name.
+/// Keeps the volume of a PVC whose DataVolume is deleted, and reserves it for a PVC of another name.
 async fn set_aside(test: &Test, from: &str, to: &str) -> Result<String> {
     let claims = test.all::<PersistentVolumeClaim>();
     let claim = claims.get(from).await?;
@@ -131,7 +131,7 @@ fn static_volume_of_a_data_volume_is_used() {
     });
 }
 
-/// So that a volume goes with its namespace.
+/// So that a volume is deleted with its namespace.
 async fn goes_with_its_claim(test: &Test, volume: &str) -> Result<()> {
     let volumes = Api::<PersistentVolume>::all(test.client());
     let goes = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });

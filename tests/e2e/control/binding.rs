@@ -69,7 +69,7 @@ fn phase_without_a_populator_shows_waiting_for_a_consumer() {
         let waits = |volume: &DataVolume| phase(volume) == "WaitForFirstConsumer";
         test.wait("disk", "waiting", waits).await?;
         ensure!(server.requests().is_empty(), "the import did not wait");
-        // The first pod makes the volume come; the import has it when that pod has ended.
+        // The first pod causes the volume to be bound; the import can use it when that pod has ended.
         PodPlan::new("first", &["digest", "/disk", "16"])
             .device("disk", "/disk")
             .output(&test)

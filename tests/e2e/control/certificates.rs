@@ -42,7 +42,7 @@ fn certificate_renewal_refuses_no_request() {
         let before = certificate(&secrets.get(SECRET).await?);
         let address = format!("{}:443", test.service_address("cdi-api").await?);
         anyhow::ensure!(shown(&address)? == before, "it shows another one");
-        // Another lifetime makes what is there too old.
+        // With another lifetime the current certificates are due for renewal.
         let installation = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI", "metadata": { "name": "cdi" },
             "spec": { "certConfig": { "server": { "duration": "23h0m0s", "renewBefore": "11h0m0s" } } },
@@ -52,7 +52,7 @@ fn certificate_renewal_refuses_no_request() {
         installations.patch("cdi", &patch, &Patch::Apply(installation)).await?;
         let is_renewed = |secret: &Secret| certificate(secret) != before;
         let renewed = test.wait_among(&secrets, SECRET, "renewed", is_renewed).await?;
-        Program::of(&test, "cdi-apiserver").pod().await?; // ready
+        Program::named(&test, "cdi-apiserver").pod().await?; // ready
         let replicas = ListParams::default().labels("cdi.kubevirt.io=cdi-apiserver");
         let pods = Api::<Pod>::namespaced(test.client(), NAMESPACE);
         let begin = Instant::now();
@@ -71,7 +71,7 @@ fn certificate_renewal_refuses_no_request() {
                 bail!("it still shows the old certificate");
             }
             test.all::<DataVolume>().create(&trial, &made).await.context("while it changes")?;
-            // kubelet brings files up to date when it looks at a pod: another word on it, and it looks.
+            // The kubelet updates the files when it syncs a pod: a changed annotation causes a sync.
             let word = begin.elapsed().as_secs().to_string();
             let word = json!({ "metadata": { "annotations": { "e2e/look": word } } });
             for pod in &all {

@@ -19,7 +19,7 @@ const CONTROLLER: &str = "cdi-deployment";
 const VOLUMES: usize = 50;
 /// How often the controllers die while these are imported, at most.
 const DEATHS: usize = 3;
-/// A moment at which a controller is at work, and never timed to anything.
+/// A delay after which a controller is busy; it is synchronized with no state.
 const MOMENT: Duration = Duration::from_millis(300);
 
 /// Longer than the lease duration.
@@ -60,7 +60,7 @@ fn imports_survive_killed_controllers() {
     // An event that was not sent when the program died is lost.
     run_installed_alone("controller-dies", async |test| {
         let server = server(&disk());
-        let controller = Program::of(&test, CONTROLLER);
+        let controller = Program::named(&test, CONTROLLER);
         let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
         eprintln!("the moments of {seed}");
         let mut chance = Random::new(seed);
@@ -75,7 +75,7 @@ fn imports_survive_killed_controllers() {
             if are_all_done(&test).await? {
                 break;
             }
-            // The second way makes another pod at once; the first is waited for longer each time.
+            // A lost pod is replaced at once; the back-off after a crash grows each time.
             match death % 2 {
                 0 => controller.lose().await?,
                 _ => controller.crash().await?,
@@ -158,8 +158,8 @@ fn deleted_namespace_is_removed_at_once() {
             test.apply(of_web(name, &server)).await?;
         }
         test.apply(volume("c", "csi", "Block", json!({ "upload": {} }))).await?;
-        let at_work = |volume: &DataVolume| phase(volume) == "ImportInProgress";
-        test.wait("a", "at work", at_work).await?;
+        let running = |volume: &DataVolume| phase(volume) == "ImportInProgress";
+        test.wait("a", "running", running).await?;
         test.leave().await
     });
 }

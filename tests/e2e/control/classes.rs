@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::{DataVolume, StorageProfile};
-use e2e::{Test, run_installed_alone, says};
+use e2e::{Test, condition_is_false_with, run_installed_alone};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, Patch, PatchParams};
@@ -31,7 +31,7 @@ async fn default_class(test: &Test, name: &str) -> Result<()> {
     class.await.map(|_| ())
 }
 
-/// What the storage can, as an administrator says it.
+/// Sets the properties of the storage, as an administrator does.
 async fn describe(test: &Test, class: &str) -> Result<()> {
     let profiles = Api::<StorageProfile>::all(test.client());
     test.wait_among(&profiles, class, "there", |_| true).await?;
@@ -56,13 +56,19 @@ async fn through_all_defaults(test: &Test, older: &str, newer: &str) -> Result<(
     test.apply(without_class("first")).await?;
     let words =
         "DataVolume.storage spec is missing accessMode and no storageClass to choose profile";
-    test.wait("first", words, |volume: &DataVolume| says(volume, "Bound", words)).await?;
+    test.wait("first", words, |volume: &DataVolume| {
+        condition_is_false_with(volume, "Bound", words)
+    })
+    .await?;
     let message = test.event_message("first", "ErrClaimNotValid").await?;
     ensure!(message == words, "{message}");
     default_class(test, older).await?;
     // Its driver is unknown.
     let words = format!("cannot get access mode from StorageProfile {older}");
-    test.wait("first", &words, |volume: &DataVolume| says(volume, "Bound", &words)).await?;
+    test.wait("first", &words, |volume: &DataVolume| {
+        condition_is_false_with(volume, "Bound", &words)
+    })
+    .await?;
     describe(test, older).await?;
     is_on(test, "first", older).await.context("one default")?;
 

@@ -1,7 +1,7 @@
 //! Every manifest of `docs/examples` of a kind that one cluster alone can serve is applied, and ends as documented.
 
 use anyhow::{Context, Result, ensure};
-use e2e::{Test, condition, manifest, run_installed, says};
+use e2e::{Test, condition, condition_is_false_with, manifest, run_installed};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -22,7 +22,7 @@ fn path_of(url: &str) -> &str {
     rest.find('/').map_or("/", |at| &rest[at..])
 }
 
-/// Applies an example whose image comes from the web, and looks at what is on its volume.
+/// Applies an example whose image is imported from a web server, and checks the content of its volume.
 async fn imported(test: &Test, example: &str, dress: fn(FaultServer) -> FaultServer) -> Result<()> {
     let mut objects = small(example)?;
     let asked = objects.iter_mut().find_map(url).context("an example has an address")?;
@@ -41,12 +41,12 @@ async fn imported(test: &Test, example: &str, dress: fn(FaultServer) -> FaultSer
     test.holds(&claim, &disk()).await.with_context(|| example.to_owned())
 }
 
-/// Examples of servers that everybody's CAs vouch for, which no server of a test is.
+/// Examples of servers whose certificates a public CA has signed, as no test server's is.
 fn is_public(path: &str) -> bool {
     !["/rhel/", "/api/export", "/vm-bucket/"].iter().any(|start| path.starts_with(start))
 }
 
-/// Makes the ConfigMap that the example names, with the server's CA.
+/// Creates the ConfigMap that the example names, with the server's CA.
 fn trust(objects: &mut Vec<Value>, server: &FaultServer) -> Result<()> {
     let source = objects.iter().find_map(|object| object["spec"]["source"].as_object());
     let map = source.and_then(|source| source.values().find_map(|s| s["certConfigMap"].as_str()));
@@ -66,7 +66,7 @@ async fn finished(test: &Test, claim: &str, is_volume: bool) -> Result<()> {
         let volume = test.succeeded(claim).await?;
         let restarts = volume.status.as_ref().and_then(|status| status.restart_count);
         ensure!(restarts.unwrap_or(0) == 0, "it took {restarts:?} restarts");
-        let running = condition(&volume, "Running").context("it says how the worker ended")?;
+        let running = condition(&volume, "Running").context("it reports how the worker ended")?;
         let reported = (running.reason.as_deref(), running.message.as_deref());
         ensure!(reported == (Some("Completed"), Some("Import Complete")), "{running:?}");
         for reason in ["Bound", "ImportSucceeded"] {
@@ -183,8 +183,8 @@ fn blank_disks_are_empty_and_preallocated_on_request() {
     });
 }
 
-/// The bundles of the examples are of no server of a test: what they make of its certificate is seen, and what comes when an
-/// administrator corrects them.
+/// The CA bundles of the examples do not match the servers of the tests: the imports fail with a certificate error, and
+/// succeed when an administrator corrects the bundles.
 #[test]
 fn example_ca_bundle_is_required_and_reread() {
     run_installed("web-bundles", async |test| {
@@ -204,8 +204,9 @@ fn example_ca_bundle_is_required_and_reread() {
             *asked = server.url_of(&path).into();
             let volume = name(objects.last().context("an example has objects")?);
             apply_all(&test, objects).await?;
-            let refused =
-                |volume: &api::v1beta1::DataVolume| says(volume, "Running", "certificate");
+            let refused = |volume: &api::v1beta1::DataVolume| {
+                condition_is_false_with(volume, "Running", "certificate")
+            };
             test.wait(&volume, "refused", refused).await?;
             ensure!(
                 server.body_bytes_sent() == 0,
@@ -238,9 +239,10 @@ fn example_token_request_returns_a_token() {
 fn image_stream_without_openshift_is_reported() {
     run_installed("image-stream", async |test| {
         apply_all(&test, small("dv-import-registry-imagestream")?).await?;
-        // A node finds no image of that name; what the platform would put in its place is not there.
-        let is_reported =
-            |volume: &api::v1beta1::DataVolume| says(volume, "Running", "ImagePullFailed");
+        // A node finds no image of that name; the OpenShift component that would replace it is absent.
+        let is_reported = |volume: &api::v1beta1::DataVolume| {
+            condition_is_false_with(volume, "Running", "ImagePullFailed")
+        };
         test.wait("from-imagestream", "reported", is_reported).await.map(|_| ())
     });
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
-use e2e::{REGISTRY, Test, run_installed, says};
+use e2e::{REGISTRY, Test, condition_is_false_with, run_installed};
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, ResourceQuota};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
@@ -14,7 +14,7 @@ use crate::world::{annotated, disk, of_web, server, volume};
 
 /// Waits until a condition of the DataVolume is False with this reason.
 async fn wait_for_condition(test: &Test, name: &str, condition: &str, words: &str) -> Result<()> {
-    let good = |volume: &DataVolume| says(volume, condition, words);
+    let good = |volume: &DataVolume| condition_is_false_with(volume, condition, words);
     test.wait(name, &format!("reported: {words:?}"), good).await.map(|_| ())
 }
 
@@ -95,7 +95,7 @@ async fn far_volume(test: &Test, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Gives all nodes a label, or takes it off.
+/// Sets a label on all nodes, or removes it.
 async fn label_nodes(test: &Test, label: &str, value: Option<&str>) -> Result<()> {
     let nodes = Api::<Node>::all(test.client());
     let patch = Patch::Merge(json!({ "metadata": { "labels": { label: value } } }));
@@ -116,7 +116,11 @@ fn unschedulable_worker_is_reported_until_a_node_fits() {
             test.apply(volume("disk", &far, "Filesystem", source)).await?;
             wait_for_condition(&test, "disk", "Running", "node affinity").await?;
             let volume = test.all::<DataVolume>().get("disk").await?;
-            ensure!(says(&volume, "Running", "Unschedulable"), "{:?}", volume.status);
+            ensure!(
+                condition_is_false_with(&volume, "Running", "Unschedulable"),
+                "{:?}",
+                volume.status
+            );
             label_nodes(&test, &far, Some("yes")).await?;
             test.succeeded("disk").await?;
             test.holds("disk", &disk()).await

@@ -1,4 +1,5 @@
-//! Forklift's populators: PVCs that name a disk of oVirt or an image of OpenStack, from services that the test plays.
+//! Forklift's populators: PVCs that name a disk of oVirt or an image of OpenStack, from services that the test
+//! simulates.
 
 use anyhow::{Result, ensure};
 use e2e::{HOST, Test, is_bound, run_installed};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use api::v1beta1::{DataImportCron, DataVolume};
-use e2e::{PATIENCE, Test, is_bound, manifest, run_installed, says};
+use e2e::{PATIENCE, Test, condition_is_false_with, is_bound, manifest, run_installed};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ const QUIET: Duration = Duration::from_secs(10);
 const CLIENT_SIDE: [&str; 3] = ["apply", "-f", "-"];
 const SERVER_SIDE: [&str; 5] =
     ["apply", "--server-side", "--field-manager=argocd-controller", "-f", "-"];
-/// The kinds that a repository holds, and those that are made of them.
+/// The kinds in a repository, and those that the controllers create for them.
 const KINDS: [(&str, &str, &str); 7] = [
     ("cdi.kubevirt.io", "v1beta1", "DataVolume"),
     ("cdi.kubevirt.io", "v1beta1", "DataSource"),
@@ -134,7 +134,7 @@ async fn apply_in_a_loop(test: &Test, command: &[&str]) -> Result<()> {
             ensure!(line.ends_with(words), "{line}");
         }
         // Controllers and API servers that other tests restart meanwhile write nothing either.
-        test.sleep_beside_all(PERIOD).await;
+        test.sleep_without_cluster_lock(PERIOD).await;
     }
     let after = versions(test).await?;
     ensure!(after == before, "objects were written: {before:?} became {after:?}");
@@ -152,7 +152,8 @@ fn users_who_apply_every_ten_seconds_cause_no_write_and_no_event() {
     run_installed("apply", async |test| apply_in_a_loop(&test, &CLIENT_SIDE).await);
 }
 
-/// Applies `object` and checks that it is refused with these words, and that the object in the cluster has not changed.
+/// Applies `object` and checks that it is refused with this message, and that the object in the cluster has not
+/// changed.
 fn is_refused(test: &Test, command: &[&str], object: &Value, words: &str) -> Result<()> {
     let before = test
         .kubectl_ok(&["get", "-o", "json", "-f", "-"], &manifest(std::slice::from_ref(object)))?;
@@ -215,8 +216,8 @@ fn has_all(object: &Value, wanted: &Value, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Terraform applies on trial first, and fails when what it then gets has other values than it was promised or than its
-/// configuration has.
+/// Terraform does a dry run first, and fails if the applied object has other values than that or than its
+/// configuration.
 #[test]
 fn applied_plan_shows_no_difference_afterwards() {
     run_installed("terraform", async |test| {
@@ -234,7 +235,7 @@ fn applied_plan_shows_no_difference_afterwards() {
         is_complete(&test).await?;
         for object in repository(&test, &server) {
             let file = manifest(std::slice::from_ref(&object));
-            // Without force: no field of the manifest has gone to another manager.
+            // Without force: no field of the manifest belongs to another manager.
             has_all(&test.kubectl_ok(&plan, &file)?.json()?, &object, "object")?;
             let diff = ["diff", "--server-side", "--field-manager=Terraform", "-f", "-"];
             let difference = test.kubectl(&diff, &file)?;
@@ -244,7 +245,7 @@ fn applied_plan_shows_no_difference_afterwards() {
     });
 }
 
-/// A pipeline makes objects of names that the API server chooses, and waits for a condition.
+/// A pipeline creates objects with generated names, and waits for a condition.
 #[test]
 fn pipeline_creates_by_generate_name_and_waits_for_a_condition() {
     run_installed("tekton", async |test| {
@@ -274,7 +275,8 @@ fn pipeline_creates_by_generate_name_and_waits_for_a_condition() {
         let made = test.kubectl_ok(&["create", "-f", "-", "-o", "json"], &manifest(&[object]))?;
         let made = made.json()?;
         let name = made["metadata"]["name"].as_str().context("it has a name")?;
-        let failed = |volume: &DataVolume| says(volume, "Running", "10.98.0.1:1");
+        let failed =
+            |volume: &DataVolume| condition_is_false_with(volume, "Running", "10.98.0.1:1");
         test.wait(name, "reported to have failed", failed).await.map(|_| ())
     });
 }

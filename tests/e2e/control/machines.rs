@@ -1,5 +1,5 @@
-//! Virtual machines, in so far as they own DataVolumes and wait for them. The kind is defined here, and KubeVirt is played
-//! by the tests, as KubeVirt does it: it makes the DataVolumes of a machine's templates, and starts a machine when it may.
+//! Virtual machines, in so far as they own DataVolumes and wait for them. The tests create the CRD, and simulate
+//! KubeVirt: they create the DataVolumes of a virtual machine's templates, and start it once its disks are populated.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::world::{SIZE, disk, of_web, server};
 
 const GROUP: &str = "kubevirt.io";
 
-/// The kind of machines, as much of it as anybody here looks at. It stays with the cluster.
+/// Creates the CRD of virtual machines, with the fields that the tests use. It stays with the cluster.
 async fn know_machines(test: &Test) -> Result<()> {
     let kind = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -61,7 +61,7 @@ async fn machine(test: &Test, templates: &[Value]) -> Result<DynamicObject> {
             "template": { "spec": { "domain": {}, "volumes": volumes } },
         },
     });
-    // A kind that has just come is known to everybody a moment later.
+    // The clients observe a new CRD a moment later.
     for _ in 0..100 {
         match test.apply(made.clone()).await {
             Ok(machine) => return Ok(machine),
@@ -74,7 +74,8 @@ async fn machine(test: &Test, templates: &[Value]) -> Result<DynamicObject> {
     bail!("the API server does not know VirtualMachines")
 }
 
-/// What KubeVirt makes of the templates: the machine owns each DataVolume, and a DataSource is followed before.
+/// Creates the DataVolumes of the templates as KubeVirt does: the virtual machine owns each, and a DataSource is
+/// resolved before.
 async fn provision(test: &Test, machine: &DynamicObject) -> Result<()> {
     let templates = machine.data["spec"]["dataVolumeTemplates"].as_array();
     let uid = machine.uid().context("a machine has a UID")?;
@@ -101,8 +102,8 @@ async fn provision(test: &Test, machine: &DynamicObject) -> Result<()> {
     Ok(())
 }
 
-/// Whether KubeVirt would take the PVC for full: what a DataVolume controls is full when that has succeeded, and
-/// everything else is.
+/// Whether the PVC is populated for KubeVirt: one that a DataVolume controls is when the DataVolume has succeeded, and
+/// every other is.
 async fn is_populated(test: &Test, claim: &str) -> Result<bool> {
     let Some(found) = test.all::<PersistentVolumeClaim>().get_opt(claim).await? else {
         return Ok(false);
@@ -181,7 +182,7 @@ fn vm_starts_with_populated_disks_and_deletes_them() {
         let started = started.device("web", "/web").device("data", "/data");
         started.start(&test).await?;
         test.holds("root", &disk()).await?;
-        // The machine goes in the foreground: not before its disks.
+        // The virtual machine is deleted in the foreground: not before its disks.
         let machines = test.all_of(GROUP, "v1", "VirtualMachine");
         machines.delete("vm", &DeleteParams::foreground()).await?;
         test.all::<Pod>().delete("virt-launcher", &DeleteParams::default()).await?;
@@ -194,7 +195,7 @@ fn vm_starts_with_populated_disks_and_deletes_them() {
     });
 }
 
-/// The storage deletes volumes behind everybody's back.
+/// The storage deletes volumes without the knowledge of Kubernetes.
 async fn no_volume_is_left_of(test: &Test, claims: &[&str]) -> Result<()> {
     let volumes = Api::<PersistentVolume>::all(test.client());
     for volume in volumes.list(&ListParams::default()).await?.items {

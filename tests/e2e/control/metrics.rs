@@ -16,7 +16,7 @@ fn token(test: &Test, namespace: &str, account: &str) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// The status of the answer, and the page.
+/// The status code of the response, and the page.
 async fn page(address: &str, token: Option<&str>) -> Result<(String, String)> {
     let mut curl = Command::new("curl");
     curl.args(["--silent", "--show-error", "--insecure", "--max-time", "20"]);
@@ -41,7 +41,7 @@ fn metrics_need_an_authorized_token() {
             ("cdi-deployment", "kubevirt_cdi_undecodable_objects"),
             ("cdi-operator", "kubevirt_cdi_sandbox"),
         ] {
-            let pod = Program::of(&test, program).pod().await?;
+            let pod = Program::named(&test, program).pod().await?;
             let address = pod.status.and_then(|status| status.pod_ip).context("a pod has an IP")?;
             let (status, text) = page(&address, Some(&reader)).await?;
             ensure!(status == "200" && text.contains(metric), "{program}: {status} {text}");
@@ -49,7 +49,10 @@ fn metrics_need_an_authorized_token() {
                 [("no token", None, "401"), ("another account", Some(other.as_str()), "403")]
             {
                 let (status, text) = page(&address, token).await?;
-                ensure!(status == expected, "{program} answers {refused} with {status}: {text}");
+                ensure!(
+                    status == expected,
+                    "{program} responds to {refused} with {status}: {text}"
+                );
             }
         }
         Ok(())

@@ -65,7 +65,7 @@ async fn transfer(test: &Test, kind: &str, name: &str, target: Value) -> Result<
     Ok(())
 }
 
-fn says(transfer: &ObjectTransfer, words: &str) -> bool {
+fn message_contains(transfer: &ObjectTransfer, words: &str) -> bool {
     let conditions = transfer.status.as_ref().and_then(|status| status.conditions.as_ref());
     let mut messages = conditions.into_iter().flatten().filter_map(|one| one.message.as_deref());
     messages.any(|message| message.contains(words))
@@ -89,7 +89,7 @@ async fn volume_of(test: &Test, claim: &str) -> Result<(String, String)> {
 #[test]
 fn pvc_is_transferred_to_another_namespace_and_name() {
     run_installed("moved-claim", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         let server = server(&disk());
         test.apply(json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeImportSource",
@@ -126,7 +126,7 @@ fn pvc_is_transferred_to_another_namespace_and_name() {
 #[test]
 fn data_volume_is_transferred_once_unused_and_not_filled_again() {
     run_installed("moved-volume", async |test| {
-        let far = test.beside().await?;
+        let far = test.other_namespace().await?;
         let server = server(&disk());
         test.apply(of_web("disk", &server)).await?;
         test.succeeded("disk").await?;
@@ -135,7 +135,7 @@ fn data_volume_is_transferred_once_unused_and_not_filled_again() {
         PodPlan::new("user", &["pause"]).device("disk", "/disk").start(&test).await?;
         transfer(&test, "DataVolume", "disk", json!({ "namespace": far.namespace() })).await?;
         let all = Api::<ObjectTransfer>::all(test.client());
-        let waits = |transfer: &ObjectTransfer| says(transfer, "Pods using PVC");
+        let waits = |transfer: &ObjectTransfer| message_contains(transfer, "Pods using PVC");
         test.wait_among(&all, test.namespace(), "waiting for the pod", waits).await?;
         ensure!(phase(&test.all::<DataVolume>().get("disk").await?) == "Succeeded", "untouched");
         test.all::<Pod>().delete("user", &DeleteParams::default()).await?;
@@ -147,7 +147,7 @@ fn data_volume_is_transferred_once_unused_and_not_filled_again() {
         far.only_these_are_left(&["disk"]).await?;
         ensure!(test.all::<DataVolume>().get_opt("disk").await?.is_none(), "it is still here");
         test.only_these_are_left(&[]).await?;
-        // The transfer of its PVC goes with it, and the volume with its DataVolume.
+        // The transfer of its PVC is deleted with it, and the volume with its DataVolume.
         test.remove_global::<ObjectTransfer>(test.namespace()).await?;
         far.all::<DataVolume>().delete("disk", &DeleteParams::default()).await?;
         far.wait_until_gone(&far.all::<PersistentVolumeClaim>(), "disk").await?;

@@ -1,5 +1,5 @@
-//! What OpenShift and Multus have besides Kubernetes: Routes, Proxies, and networks of pods. The kinds are stand-ins, and the test
-//! plays the router and the operators that write into them.
+//! Kinds of OpenShift and Multus: Routes, Proxies, and networks of pods. The tests create the CRDs, and simulate the
+//! router and the operators that write these objects.
 
 use anyhow::{Context, Result, ensure};
 use api::names::PLATFORM_CA_CONFIG_MAP;
@@ -21,7 +21,7 @@ use crate::world::{SIZE, annotated, disk, example, name, server, small, worker};
 const PLATFORM_NAMESPACE: &str = "openshift-config";
 const PROXY_CA: &str = "user-ca-bundle";
 
-/// Makes an object and then its status, as the controllers of a platform do.
+/// Creates an object and then its status, as the controllers of a platform do.
 async fn create(all: &Api<DynamicObject>, object: Value) -> Result<()> {
     let status = json!({ "status": object["status"] });
     let made = all.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
@@ -30,7 +30,7 @@ async fn create(all: &Api<DynamicObject>, object: Value) -> Result<()> {
     Ok(())
 }
 
-/// Removes an object that the test may not have made.
+/// Removes an object that the test may not have created.
 async fn remove(all: &Api<DynamicObject>, name: &str) -> Result<()> {
     match all.delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -64,12 +64,12 @@ async fn upload_by_route(test: &Test, routes: &Api<DynamicObject>) -> Result<()>
     test.wait_among(&configs, "config", "published", is_published).await?;
     // virtctl does not get the URL of the proxy.
     let uploader = Uploader::new(test).await?;
-    let road = uploader.road();
+    let proxy = uploader.http_proxy();
     let authority = uploader.authority().await?;
     let path = format!("--image-path={}", uploader.image("disk.img.gz")?.display());
     let size = format!("--size={SIZE}");
     let words = ["dv", "by-route", &path, &size, "--storage-class=csi"];
-    expect(&uploader.verifying(&words, &road, &authority)?.wait_with_output()?, "by-route")?;
+    expect(&uploader.verifying(&words, &proxy, &authority)?.wait_with_output()?, "by-route")?;
     test.succeeded("by-route").await?;
     test.holds("by-route", &disk()).await
 }
@@ -89,11 +89,11 @@ fn route_to_the_upload_proxy_is_published_and_used() {
 }
 
 async fn import_by_proxy(test: &Test, proxies: &Api<DynamicObject>) -> Result<()> {
-    let ca = ServerCertificate::of(&["proxy.test"]).ca;
+    let ca = ServerCertificate::for_names(&["proxy.test"]).ca;
     let maps = Api::<ConfigMap>::namespaced(test.client(), PLATFORM_NAMESPACE);
     let map = json!({ "metadata": { "name": PROXY_CA }, "data": { "ca-bundle.crt": ca } });
     maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
-    // It answers any request, whatever host that is for.
+    // It responds to each request, for any host.
     let proxy = server(&disk());
     let url = proxy.url_of("/").trim_end_matches('/').to_owned();
     create(
@@ -117,16 +117,16 @@ async fn import_by_proxy(test: &Test, proxies: &Api<DynamicObject>) -> Result<()
     let copies = Api::<ConfigMap>::namespaced(test.client(), NAMESPACE);
     let copy = copies.get(PLATFORM_CA_CONFIG_MAP).await?.data.unwrap_or_default();
     ensure!(copy.values().any(|pem| *pem == ca), "the copy of the CA is {copy:?}");
-    // Another CA takes the place of the first.
-    let renewed = ServerCertificate::of(&["proxy.test"]).ca;
+    // Another CA replaces the first.
+    let renewed = ServerCertificate::for_names(&["proxy.test"]).ca;
     let patch = Patch::Merge(json!({ "data": { "ca-bundle.crt": renewed } }));
     maps.patch(PROXY_CA, &PatchParams::default(), &patch).await?;
-    // Saves the wait until the controller looks again by itself.
+    // Saves the wait for the controller's next periodic reconcile.
     let touch = Patch::Merge(json!({ "metadata": { "annotations": { "touched": "" } } }));
     proxies.patch("cluster", &PatchParams::default(), &touch).await?;
     let is_renewed = |map: &ConfigMap| map.data.iter().flatten().any(|(_, pem)| *pem == renewed);
     test.wait_among(&copies, PLATFORM_CA_CONFIG_MAP, "renewed", is_renewed).await?;
-    // No name server knows this host.
+    // No name server resolves this host.
     let source = json!({ "http": { "url": "http://images.elsewhere.test/disk.img" } });
     test.apply(volume("disk", "csi", "Block", source)).await?;
     test.succeeded("disk").await?;
@@ -199,7 +199,7 @@ fn worker_gets_the_data_volumes_networks() {
     });
 }
 
-/// Where the network plugin enforces policies, they decide; the API server takes the documented ones everywhere.
+/// Where the network plugin enforces policies, they decide; the API server accepts the documented ones everywhere.
 #[test]
 fn import_succeeds_with_default_deny_and_the_documented_policy() {
     run_installed("denied", async |test| {
@@ -219,7 +219,7 @@ fn import_succeeds_with_default_deny_and_the_documented_policy() {
     });
 }
 
-/// The kind is a stand-in, which admits nothing: what is tried is that the API server takes the object, again and again.
+/// The CRD of the test enforces nothing: the test compares the constraints with a worker's pod.
 #[test]
 fn worker_constraints_match_the_workers() {
     run_installed("constraints", async |test| {

@@ -14,7 +14,7 @@ use crate::world::{SIZE, disk, example, name, server};
 /// The driver of the class `csi`.
 const DRIVER: &str = "loop.csi.cdi.test";
 
-/// Makes the class that a profile is about, applies the profile and waits until its status has what its spec sets.
+/// Creates the class of a profile, applies the profile and waits until its status has the values of its spec.
 async fn applied(test: &Test, example_name: &str) -> Result<String> {
     let profile = example(example_name)?.into_iter().next().context("an example has an object")?;
     let class = name(&profile);
@@ -36,7 +36,7 @@ async fn applied(test: &Test, example_name: &str) -> Result<String> {
     Ok(class)
 }
 
-/// A DataVolume that leaves its modes to the profile.
+/// A DataVolume without modes, which the profile then sets.
 async fn without_modes(test: &Test, class: &str) -> Result<PersistentVolumeClaim> {
     let server = server(&disk());
     test.apply(json!({
@@ -55,7 +55,7 @@ async fn without_modes(test: &Test, class: &str) -> Result<PersistentVolumeClaim
 }
 
 #[test]
-fn the_storage_profiles_of_the_examples_are_taken_over() {
+fn storage_profiles_of_the_examples_are_applied() {
     run_installed("profiles", async |test| {
         for example in [
             "storageprofile-clone-copy",
@@ -84,8 +84,8 @@ async fn installation(test: &Test) -> Result<String> {
     Ok(found.first().map_or("cdi".into(), ResourceExt::name_any))
 }
 
-/// Writes what a platform's operator says of the installation: the whole spec, as such operators do. What it no longer says is
-/// withdrawn.
+/// Writes the whole spec of the installation, as a platform's operator does. Fields that it no longer contains are
+/// removed.
 async fn forward(test: &Test, installation: &str, mut object: Value) -> Result<()> {
     let all = Api::<Cdi>::all(test.client());
     object["metadata"]["name"] = installation.into();
@@ -112,14 +112,14 @@ async fn with_full_config(test: &Test, installation: &str) -> Result<()> {
             && config["spec"]["filesystemOverhead"] == wanted["filesystemOverhead"]
             && status["defaultPodResourceRequirements"]["limits"]["memory"] == "2Gi"
     };
-    test.wait_among(&configs, "config", "as the CDI object says", is_taken).await?;
+    test.wait_among(&configs, "config", "as in the CDI object", is_taken).await?;
     // As little as possible, by the same manager: all of it is withdrawn.
     let minimal = example("cdi-minimal")?.into_iter().next().context("it has an object")?;
     forward(test, installation, minimal).await
 }
 
 #[test]
-fn the_cdi_objects_of_the_examples_configure_the_cluster() {
+fn cdi_objects_of_the_examples_configure_the_cluster() {
     run_installed_alone("cdi-objects", async |test| {
         let configs = Api::<CdiConfig>::all(test.client());
         let before = configs.get("config").await?.spec;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
 use cluster::State;
-use e2e::{HOST, Test, files_for_nodes, files_of_disk, run_installed, says};
+use e2e::{HOST, Test, condition_is_false_with, files_for_nodes, files_of_disk, run_installed};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::{Running, ServerCertificate, require_tool};
@@ -25,7 +25,7 @@ async fn imported(test: &Test, example: &str, address: &str) -> Result<()> {
     let url = volume.pointer_mut("/spec/source/registry/url").context("it has an address")?;
     *url = address.into();
     let source = volume.pointer_mut("/spec/source/registry").and_then(Value::as_object_mut);
-    // The registry speaks plain HTTP, and everybody may read it.
+    // The registry speaks plain HTTP, and needs no credentials for reads.
     source.context("it has a source")?.retain(|key, _| matches!(&**key, "url" | "pullMethod"));
     let claim = name(volume);
     apply_all(test, objects).await?;
@@ -126,7 +126,8 @@ fn registry_with_private_ca_and_password_reports_errors() {
             bad["metadata"]["name"] = name.into();
             bad["spec"]["source"]["registry"][key] = value.into();
             test.apply(bad).await?;
-            let is_reported = |volume: &DataVolume| says(volume, "Running", words);
+            let is_reported =
+                |volume: &DataVolume| condition_is_false_with(volume, "Running", words);
             test.wait(name, words, is_reported).await?;
         }
         let claim = name(example);

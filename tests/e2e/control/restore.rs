@@ -58,7 +58,7 @@ fn backup_restored_in_veleros_order_is_adopted() {
         let owners = claims.get("disk").await?.metadata.owner_references.unwrap_or_default();
         ensure!(owners.iter().any(|owner| owner.kind == "DataVolume"), "{owners:?}");
         let pods = test.all::<Pod>().list(&ListParams::default()).await?.items;
-        ensure!(pods.is_empty(), "pods were made for it: {pods:?}");
+        ensure!(pods.is_empty(), "pods were created for it: {pods:?}");
         let events = test.all::<Event>().list(&ListParams::default()).await?.items;
         let warnings = events.iter().filter(|event| event.type_.as_deref() == Some("Warning"));
         ensure!(

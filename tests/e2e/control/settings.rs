@@ -23,7 +23,7 @@ async fn change(test: &Test, spec: Value) -> Result<()> {
     Ok(())
 }
 
-/// What the CDI object says of workers. Only our own words are changed by it.
+/// Sets the spec of the CDI object. Changes only fields that this manager owns.
 async fn apply_installation(test: &Test, spec: Value) -> Result<()> {
     let installations = Api::<Cdi>::all(test.client());
     let ours = json!({
@@ -44,13 +44,13 @@ fn overhead_is(config: &CdiConfig, class: &str, wanted: &str) -> bool {
     }
 }
 
-/// Waits for the event about a CDI object whose settings do not count. Events of such objects are in `default`.
-async fn is_told_of_ignored_settings(test: &Test) -> Result<()> {
+/// Waits for the event about a CDI object whose settings are ignored. Events of such objects are in `default`.
+async fn wait_for_ignored_settings_event(test: &Test) -> Result<()> {
     let events = Api::<Event>::namespaced(test.client(), "default");
     let about = "involvedObject.kind=CDI,involvedObject.name=cdi,reason=SettingIgnored";
     let begin = Instant::now();
     while events.list(&ListParams::default().fields(about)).await?.items.is_empty() {
-        ensure!(begin.elapsed() < PATIENCE, "no event says that settings are ignored");
+        ensure!(begin.elapsed() < PATIENCE, "no event reports that settings are ignored");
         tokio::time::sleep(PAUSE).await;
     }
     Ok(())
@@ -69,10 +69,10 @@ async fn with_settings(test: &Test) -> Result<()> {
     )
     .await?;
     let workload = json!({ "nodeSelector": { "kubernetes.io/os": "linux" } });
-    // The CDIConfig was edited: what the CDI object says of it does not count, and an event says so.
+    // The CDIConfig was edited: the `config` of the CDI object is ignored, and an event reports that.
     let both = json!({ "workload": workload, "config": { "logVerbosity": 2 } });
     apply_installation(test, both).await?;
-    is_told_of_ignored_settings(test).await?;
+    wait_for_ignored_settings_event(test).await?;
     apply_installation(test, json!({ "workload": workload })).await?;
     let configs = Api::<CdiConfig>::all(test.client());
     let is_published = |config: &CdiConfig| {

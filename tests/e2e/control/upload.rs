@@ -22,7 +22,7 @@ fn pvc_with_an_upload_source_accepts_an_upload() {
         apply_all(&test, small("populator-upload")?).await?;
         let claim = "populated-by-upload";
         let token = token(&test, claim).await?;
-        // The proxy waits ten seconds for the server; what makes it may take longer here.
+        // The proxy waits ten seconds for the server; its creation may take longer here.
         let mut answer = (0, String::new());
         for _ in 0..30 {
             answer = uploader.post("/v1beta1/upload", &token, &image)?;

@@ -40,7 +40,7 @@ impl<'a> Uploader<'a> {
         Ok(path)
     }
 
-    /// The disk in the format that the end of a name says, or a tar with it: `disk.qcow2.gz`, `files.tar`.
+    /// The disk in the format of a file extension, or a tar with it: `disk.qcow2.gz`, `files.tar`.
     pub fn image(&self, name: &str) -> Result<PathBuf> {
         let path = self.folder.path().join(name);
         if !path.exists() {
@@ -65,7 +65,7 @@ impl<'a> Uploader<'a> {
         Ok(command)
     }
 
-    /// virtctl at work, which takes any certificate.
+    /// A running virtctl that accepts any certificate.
     pub fn start(&self, words: &[&str]) -> Result<Child> {
         let mut command = self.command(words)?;
         command.arg(format!("--uploadproxy-url=https://{}", self.address)).arg("--insecure");
@@ -77,19 +77,20 @@ impl<'a> Uploader<'a> {
         self.start(words)?.wait_with_output().context("cannot wait for virtctl")
     }
 
-    /// virtctl that verifies the proxy by its name, which leads there through `road`. `authority`: a file of those it trusts.
-    pub fn verifying(&self, words: &[&str], road: &Proxy, authority: &Path) -> Result<Child> {
+    /// A running virtctl that verifies the upload proxy by its name, and connects to it by `proxy`. `authority`: a file
+    /// of CAs.
+    pub fn verifying(&self, words: &[&str], proxy: &Proxy, authority: &Path) -> Result<Child> {
         let mut command = self.command(words)?;
         command
-            .env("HTTPS_PROXY", road.url())
+            .env("HTTPS_PROXY", proxy.url())
             .env("NO_PROXY", "127.0.0.0/8,10.0.0.0/8,localhost")
             .env("SSL_CERT_FILE", authority)
             .env("SSL_CERT_DIR", self.folder.path().join("none"));
         command.spawn().context("cannot start virtctl")
     }
 
-    /// A way of ours to the proxy by its name.
-    pub fn road(&self) -> Proxy {
+    /// An HTTP proxy that connects clients to the upload proxy by its name.
+    pub fn http_proxy(&self) -> Proxy {
         Proxy::start().leading(&format!("{PROXY_HOST}:443"), self.address)
     }
 
@@ -110,12 +111,12 @@ impl<'a> Uploader<'a> {
         curl.arg("--data-binary").arg(format!("@{}", file.display()));
         let output = curl.arg(format!("https://{}{path}", self.address)).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (body, status) = text.rsplit_once('\n').context("curl says how it went")?;
+        let (body, status) = text.rsplit_once('\n').context("curl prints the status code")?;
         Ok((status.parse()?, body.to_owned()))
     }
 }
 
-/// The right to upload to a PVC, as the aggregated API gives it.
+/// An upload token for a PVC, as the aggregated API issues it.
 pub async fn token(test: &Test, claim: &str) -> Result<String> {
     let request = json!({
         "apiVersion": "upload.cdi.kubevirt.io/v1beta1", "kind": "UploadTokenRequest",
@@ -125,7 +126,7 @@ pub async fn token(test: &Test, claim: &str) -> Result<String> {
     let all = test.all_of("upload.cdi.kubevirt.io", "v1beta1", "UploadTokenRequest");
     let made = all.create(&PostParams::default(), &serde_json::from_value(request)?).await?;
     let token = made.data.pointer("/status/token").and_then(Value::as_str);
-    token.map(str::to_owned).context("an answer has a token")
+    token.map(str::to_owned).context("a response has a token")
 }
 
 /// The complete output of virtctl.
@@ -146,5 +147,5 @@ pub fn expect(output: &Output, what: &str) -> Result<()> {
 /// The disk, packed.
 pub fn qcow2() -> Result<Vec<u8>> {
     let qemu_img = QemuImg::require().context("qemu-img is missing")?;
-    Ok(qemu_img.convert(Image::of(&disk()).path(), "raw", "qcow2", &["-c"]).bytes())
+    Ok(qemu_img.convert(Image::from_bytes(&disk()).path(), "raw", "qcow2", &["-c"]).bytes())
 }

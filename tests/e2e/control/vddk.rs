@@ -1,4 +1,5 @@
-//! Imports from VMware: vCenter is played by the test, and an nbdkit plugin of ours takes the place of that for VMware's library.
+//! Imports from VMware: the test simulates vCenter, and an nbdkit plugin of this project replaces that for VMware's
+//! library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,9 +17,9 @@ use testkit::vsphere::{FILES, MACHINE_UUID};
 use testkit::{MIB, SparseDisk, Vsphere, VsphereState};
 
 const LEN: u64 = 12 * MIB;
-/// Of no certificate: vCenter is played without TLS.
+/// Of no certificate: the simulated vCenter has no TLS.
 const THUMBPRINT: &str = "20:6c:8a:5d:44:40:b3:79:4b:28:ea:76:13:60:90:6e:49:d9:d9:a3";
-/// What the init container runs to put the plugin where the importer looks for it.
+/// The command of the init container, which copies the plugin to the path that the importer expects.
 const PROGRAMS: [&str; 3] = ["/bin/sh", "/bin/cp", "/bin/mkdir"];
 const COPY: &str = "mkdir -p /opt/testing && cp /vddk/* /opt/testing/";
 
@@ -124,11 +125,11 @@ fn vmware_disk_is_imported_in_stages() {
         test.apply(object).await?;
         let paused = |volume: &DataVolume| phase(volume) == "Paused";
         let volume = test.wait("disk", "paused", paused).await?;
-        let running = condition(&volume, "Running").context("it says what runs")?;
+        let running = condition(&volume, "Running").context("it reports what runs")?;
         ensure!(running.status == "False", "{running:?}");
         let calls = vsphere.state().calls.clone();
         ensure!(!calls.iter().any(|call| call.starts_with("QueryChangedDiskAreas")), "{calls:?}");
-        // The machine is shut down, and what has changed since is copied.
+        // The virtual machine is shut down, and the changes since the snapshot are copied.
         let last = json!({ "spec": { "finalCheckpoint": true, "checkpoints": [
             { "previous": "", "current": "snapshot-1" },
             { "previous": "snapshot-1", "current": "snapshot-2" },
@@ -154,7 +155,9 @@ fn wrong_vmware_password_is_reported() {
         }))
         .await?;
         test.apply(of_vmware("disk", "Block", &vsphere, &library)).await?;
-        let refused = |volume: &DataVolume| e2e::says(volume, "Running", "Cannot complete login");
+        let refused = |volume: &DataVolume| {
+            e2e::condition_is_false_with(volume, "Running", "Cannot complete login")
+        };
         let volume = test.wait("disk", "refused", refused).await?;
         ensure!(!serde_json::to_string(&volume)?.contains("not-this-one"), "{volume:?}");
         Ok(())

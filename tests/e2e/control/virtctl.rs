@@ -16,7 +16,7 @@ use crate::world::{SIZE, annotated, apply_all, disk, name, small, volume};
 /// Name, file, further arguments.
 type Row = (&'static str, &'static str, &'static [&'static str]);
 
-/// DataVolumes that it makes. All of them are sent to the asynchronous path, but for the archive.
+/// DataVolumes that it creates. It sends all images to the asynchronous path, except the archive.
 const VOLUMES: [Row; 7] = [
     ("raw", "disk.img", &["--storage-class=csi", "--volume-mode=filesystem"]),
     ("packed", "disk.qcow2", &["--storage-class=csi", "--volume-mode=block"]),
@@ -26,7 +26,7 @@ const VOLUMES: [Row; 7] = [
     ("bound", "disk.img", &["--storage-class=csi-wait", "--force-bind"]),
     ("files", "files.tar", &["--storage-class=csi"]),
 ];
-/// PVCs that it makes.
+/// PVCs that it creates.
 const CLAIMS: [Row; 5] = [
     ("raw", "disk.img", &["--storage-class=csi"]),
     ("packed", "disk.qcow2", &["--storage-class=csi", "--volume-mode=block"]),
@@ -34,7 +34,7 @@ const CLAIMS: [Row; 5] = [
     ("bound", "disk.img.xz", &["--storage-class=csi-wait", "--force-bind"]),
     ("files", "files.tar.gz", &["--storage-class=csi", "--volume-mode=filesystem"]),
 ];
-/// What it does not try, or what is rejected at once.
+/// Uploads that it does not attempt, or that are rejected at once.
 const REFUSED: [(&str, &str, &str, &[&str], &str); 6] = [
     ("dv", "a", "files.tar", &["--volume-mode=block"], "should always be filesystem"),
     ("pvc", "a", "disk.img", &["--access-mode=ReadOnlyMany"], "readonly volume"),
@@ -212,15 +212,15 @@ fn virtctl_finds_the_upload_proxy_and_verifies_it() {
             status.and_then(|status| status.upload_proxy_url.as_deref()) == Some(&entrance)
         };
         test.wait_among(&configs, "config", "with the URL of the proxy", has_url).await?;
-        let road = uploader.road();
+        let proxy = uploader.http_proxy();
         let no_ca = uploader.file("no-ca.pem", b"")?;
         let authority = uploader.authority().await?;
         let path = format!("--image-path={}", uploader.image("disk.img.gz")?.display());
         let size = format!("--size={SIZE}");
         let words = ["dv", "trusted", &path, &size, "--storage-class=csi"];
-        let stranger = uploader.verifying(&words, &road, &no_ca)?.wait_with_output()?;
-        let output = uploader.verifying(&words, &road, &authority)?.wait_with_output()?;
-        lead(Value::Null).await?; // whatever came of it
+        let stranger = uploader.verifying(&words, &proxy, &no_ca)?.wait_with_output()?;
+        let output = uploader.verifying(&words, &proxy, &authority)?.wait_with_output()?;
+        lead(Value::Null).await?; // before the checks, so that the setting is removed in any case
         let stranger = text_of(&stranger);
         ensure!(stranger.contains("certificate signed by unknown authority"), "{stranger}");
         expect(&output, "trusted")?;
@@ -236,7 +236,7 @@ async fn server(test: &Test) -> Result<Pod> {
     pods.into_iter().next().context("an upload has a server")
 }
 
-/// Uploads over a road that stands still in the middle, where the DataVolume shows how far it is, and the server is lost.
+/// Uploads by a proxy that pauses in the middle. Then the DataVolume shows the progress, and the upload pod is lost.
 /// virtctl sends everything again.
 async fn survive(
     test: &Test,
@@ -244,20 +244,20 @@ async fn survive(
     lose: impl AsyncFn(&Pod) -> Result<()>,
 ) -> Result<()> {
     let uploader = Uploader::new(test).await?;
-    let road = uploader.road().holding_after(3 << 20);
+    let proxy = uploader.http_proxy().holding_after(3 << 20);
     let authority = uploader.authority().await?;
     let path = format!("--image-path={}", uploader.image("disk.img")?.display());
     let url = format!("--uploadproxy-url=https://{PROXY_HOST}");
     let words = [&["dv", "disk", &path, &url, "--retry=12"][..], words].concat();
-    let virtctl = uploader.verifying(&words, &road, &authority)?;
+    let virtctl = uploader.verifying(&words, &proxy, &authority)?;
     let under_way = |volume: &DataVolume| {
         let progress = volume.status.as_ref().and_then(|status| status.progress.as_deref());
         phase(volume) == "UploadReady"
             && progress.is_some_and(|progress| !progress.starts_with("100") && progress != "N/A")
     };
-    test.wait("disk", "under way, and says so", under_way).await?;
+    test.wait("disk", "under way, and its progress reported", under_way).await?;
     lose(&server(test).await?).await?;
-    road.release();
+    proxy.release();
     expect(&virtctl.wait_with_output()?, "what was lost")?;
     test.succeeded("disk").await?;
     test.holds("disk", &disk()).await?;

@@ -39,7 +39,8 @@ fn static_volumes_are_filled() {
     run_installed("local-device", async |test| import(&test, "local", "Block", now).await);
 }
 
-/// A disk of 8 MiB and 64 MiB of its past, compressed, so that it can be read in order only; and what is on it.
+/// A disk of 8 MiB with 64 MiB of internal snapshots, compressed, so that it can be read in order only; and its
+/// content.
 fn full_of_old_snapshots() -> Result<(Vec<u8>, Vec<u8>)> {
     let missing = "a program that makes images is missing";
     let qemu = QemuImg::require().context(missing)?;

@@ -16,12 +16,12 @@ pub fn disk() -> Vec<u8> {
     pattern(8 * MIB)
 }
 
-/// A server with the disk in the format that the end of this name says.
+/// A server with the disk in the format of this file's extension.
 pub fn server_of(path: &str) -> Result<FaultServer> {
     Ok(server(&image_of(path.rsplit('/').next().unwrap_or_default())?))
 }
 
-/// The disk in the format that the end of a file's name says, or in an archive as KubeVirt looks for it.
+/// The disk in the format of a file's extension, or in an archive at the path that KubeVirt expects.
 pub fn image_of(file: &str) -> Result<Vec<u8>> {
     let missing = "a program that makes images is missing";
     let mut bytes = disk();
@@ -29,7 +29,7 @@ pub fn image_of(file: &str) -> Result<Vec<u8>> {
         bytes = match ending {
             "qcow2" => {
                 let qemu_img = QemuImg::require().context(missing)?;
-                let image = Image::of(&bytes);
+                let image = Image::from_bytes(&bytes);
                 qemu_img.convert(image.path(), "raw", "qcow2", &[] as &[&str]).bytes()
             }
             "tar" => {
@@ -77,7 +77,7 @@ pub fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Makes all of them.
+/// Creates all of them.
 pub async fn apply_all(test: &Test, objects: Vec<Value>) -> Result<()> {
     for object in objects {
         let (kind, name) = (object["kind"].clone(), name(&object));

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::world::{
-    class_of, clones, cron, disk, name_of, publish, refers_to_another, registry, stands_for,
-    up_to_date, volumes_are,
+    class_of, clones, cron, disk, name_of, publish, refers_to_another, registry, up_to_date,
+    volumes_are, wait_for_reference,
 };
 
 /// The driver with snapshots and clones.
@@ -26,7 +26,7 @@ pub struct Class<'a> {
 }
 
 impl<'a> Class<'a> {
-    /// Makes one, whose images are kept as `form`: `pvc` or `snapshot`.
+    /// Creates one, whose images are kept as `form`: `pvc` or `snapshot`.
     pub async fn make(test: &'a Test, name: &str, form: &str) -> Result<Self> {
         test.create_global::<StorageClass>(json!({
             "metadata": { "name": name }, "provisioner": DRIVER,
@@ -44,12 +44,12 @@ impl<'a> Class<'a> {
         Self::make(test, &format!("{}-{suffix}", test.namespace()), form).await
     }
 
-    /// What images are kept as from now on.
+    /// Sets the source format of images: `pvc` or `snapshot`.
     pub async fn keep_as(&self, form: &str) -> Result<()> {
         self.test.teach(&self.name, json!({ "dataImportCronSourceFormat": form })).await
     }
 
-    /// Makes it the default for disks of machines, or takes that away.
+    /// Makes it the default class for disks of virtual machines, or removes that annotation.
     pub async fn set_default(&self, is_default: bool) -> Result<()> {
         let mark = is_default.then_some("true");
         let patch = json!({ "metadata": { "annotations": { DEFAULT: mark } } });
@@ -58,7 +58,7 @@ impl<'a> Class<'a> {
         Ok(())
     }
 
-    /// Removes it. Its volumes stay.
+    /// Removes it. Its volumes remain.
     pub async fn remove(self) -> Result<()> {
         self.test.remove_global::<StorageClass>(&self.name).await
     }
@@ -73,7 +73,7 @@ fn changed_default_class_reimports_the_image() {
         let image = publish(&test, 1)?;
         test.apply(cron(registry(&image), None)).await?;
         let first = name_of(&image);
-        stands_for(&test, "pvc", &first).await?;
+        wait_for_reference(&test, "pvc", &first).await?;
         ensure!(class_of(&test, &first).await? == a.name, "it is on another class");
 
         a.set_default(false).await?;
@@ -84,10 +84,10 @@ fn changed_default_class_reimports_the_image() {
         test.holds(&second, &disk(1)).await?;
         clones(&test, "machine", &b.name, 1).await?;
 
-        // Back, to what is there.
+        // The first class again: its image still exists.
         b.set_default(false).await?;
         a.set_default(true).await?;
-        stands_for(&test, "pvc", &first).await?;
+        wait_for_reference(&test, "pvc", &first).await?;
         up_to_date(&test).await?;
         volumes_are(&test, &[&first, &second, "machine"]).await?;
         a.remove().await?;

@@ -1,4 +1,4 @@
-//! What an image is kept as: a PVC, or a snapshot.
+//! The source format of golden images: a PVC, or a snapshot.
 
 use anyhow::ensure;
 use e2e::{Test, run_installed};
@@ -8,7 +8,7 @@ use kube::api::{Api, DynamicObject};
 
 use crate::classes::Class;
 use crate::world::{
-    SIZE, ask, clones, cron, is_gone, name_of, publish, registry, stands_for, up_to_date,
+    SIZE, ask, clones, cron, is_gone, name_of, publish, registry, up_to_date, wait_for_reference,
 };
 
 fn snapshots(test: &Test) -> Api<DynamicObject> {
@@ -21,7 +21,7 @@ fn image_is_kept_in_the_profiles_current_source_format() {
         let class = Class::own(&test, "shots", "snapshot").await?;
         let first = publish(&test, 1)?;
         test.apply(cron(registry(&first), Some(&class.name))).await?;
-        stands_for(&test, "snapshot", &name_of(&first)).await?;
+        wait_for_reference(&test, "snapshot", &name_of(&first)).await?;
         let cron = up_to_date(&test).await?;
         let form = cron.status.and_then(|status| status.source_format);
         ensure!(form.as_deref() == Some("snapshot"), "{form:?}");
@@ -36,23 +36,23 @@ fn image_is_kept_in_the_profiles_current_source_format() {
         }
         clones(&test, "machine-1", &class.name, 1).await?;
 
-        // The next one: the snapshot of the first serves until then, and stays.
+        // The next image: the DataSource refers to the snapshot of the first until then, and the snapshot remains.
         let second = publish(&test, 2)?;
         ask(&test).await?;
-        stands_for(&test, "snapshot", &name_of(&second)).await?;
+        wait_for_reference(&test, "snapshot", &name_of(&second)).await?;
         is_gone(&test, &name_of(&second)).await?;
         clones(&test, "machine-2", &class.name, 2).await?;
         snapshots(&test).get(&name_of(&first)).await?;
 
         class.keep_as("pvc").await?;
-        stands_for(&test, "pvc", &name_of(&second)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&second)).await?;
         test.wait_until_gone(&snapshots(&test), &name_of(&second)).await?;
         let cron = up_to_date(&test).await?;
         let form = cron.status.and_then(|status| status.source_format);
         ensure!(form.as_deref() == Some("pvc"), "{form:?}");
 
         class.keep_as("snapshot").await?;
-        stands_for(&test, "snapshot", &name_of(&second)).await?;
+        wait_for_reference(&test, "snapshot", &name_of(&second)).await?;
         is_gone(&test, &name_of(&second)).await?;
         clones(&test, "machine-3", &class.name, 2).await?;
         class.remove().await
@@ -66,7 +66,7 @@ fn class_without_snapshots_keeps_pvcs() {
             .await?;
         let image = publish(&test, 1)?;
         test.apply(cron(registry(&image), Some("plain"))).await?;
-        stands_for(&test, "pvc", &name_of(&image)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&image)).await?;
         up_to_date(&test).await?;
         test.all::<PersistentVolumeClaim>().get(&name_of(&image)).await.map(|_| ())?;
         let forgotten = serde_json::json!({ "dataImportCronSourceFormat": null });

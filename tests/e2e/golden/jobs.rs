@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
 
-use crate::world::{cron, disk, name_of, noted, publish, registry, stands_for, up_to_date};
+use crate::world::{cron, disk, name_of, noted, publish, registry, up_to_date, wait_for_reference};
 
 const CONTROLLER: &str = "cdi-deployment";
 
@@ -24,8 +24,9 @@ async fn cron_jobs(test: &Test) -> Result<Vec<CronJob>> {
 async fn jobs_look(test: &Test) -> Result<()> {
     let first = publish(test, 1)?;
     test.apply(cron(registry(&first), Some("csi"))).await?;
-    // The controller does not ask, and the clock of the CronJob is a year away: this was the job that is made with it.
-    stands_for(test, "pvc", &name_of(&first)).await?;
+    // The controller does not poll, and the schedule of the CronJob is a year away: this was the Job that is created
+    // with it.
+    wait_for_reference(test, "pvc", &name_of(&first)).await?;
     up_to_date(test).await?;
     test.holds(&name_of(&first), &disk(1)).await?;
 
@@ -42,14 +43,14 @@ async fn jobs_look(test: &Test) -> Result<()> {
         noted(cron, api::annotations::cron::DESIRED_DIGEST) == Some(second.digest.as_str())
     };
     test.wait("cron", "with the digest of the second image", has_found).await?;
-    stands_for(test, "pvc", &name_of(&second)).await
+    wait_for_reference(test, "pvc", &name_of(&second)).await
 }
 
 #[test]
 fn polling_jobs_are_used_until_the_controller_reaches_the_registry() {
     run_installed_alone("jobs", async |test| {
         let rights = InstalledOption::apply(&test, "polling-jobs").await?;
-        let controller = Program::of(&test, CONTROLLER);
+        let controller = Program::named(&test, CONTROLLER);
         let words = controller.words().await?;
         let arguments = [&words[..], &["-poll-from=jobs".to_owned()]].concat();
         controller.start_with(&arguments).await?;
@@ -60,7 +61,7 @@ fn polling_jobs_are_used_until_the_controller_reaches_the_registry() {
         for left in cron_jobs(&test).await? {
             test.wait_until_gone(&all, &left.name_any()).await?;
         }
-        // The rights that stay are enough to remove what is left of polling by jobs.
+        // The permissions that remain suffice to remove the CronJobs and Jobs of polling.
         rights.remove(&test).await
     });
 }

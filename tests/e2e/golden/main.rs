@@ -1,7 +1,8 @@
-//! Golden images on the installed system: from a tag that moves in a real registry to the bytes on a machine's disk.
+//! Golden images on the installed system: from a tag that moves in a real registry to the bytes on a virtual machine's
+//! disk.
 //!
-//! No test waits for a clock: the schedules of its crons are a year away, and what is documented to have a source asked at
-//! once does so.
+//! No test waits for a schedule: those of its DataImportCrons are due in a year. Polls are requested by the documented
+//! annotation.
 
 mod by_hand;
 mod classes;

@@ -1,5 +1,6 @@
-//! What a platform does with golden images, by the manifests of `docs/examples` as they are: the operator of templates makes
-//! DataImportCrons in namespaces of its own, of images in a public registry, and machines elsewhere are made of them.
+//! Golden images of a platform, by the manifests of `docs/examples`, unchanged: the operator of templates creates
+//! DataImportCrons in its own namespaces, for images in a public registry, and virtual machines in other namespaces
+//! clone them.
 
 use std::path::Path;
 
@@ -14,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::classes::{Class, DEFAULTS};
 use crate::quay::Quay;
-use crate::world::{SIZE, condition, disk, says, server, standing_for};
+use crate::world::{SIZE, condition, disk, reference_of, server, up_to_date_condition_is};
 
-/// Where platforms keep their images, and where a customer does.
+/// The namespace of a platform's images, and that of a customer's.
 const COMMON: &str = "openshift-virtualization-os-images";
 const CUSTOM: &str = "golden-images";
 /// The class that one of the examples names.
@@ -30,7 +31,7 @@ fn example(name: &str) -> Result<Value> {
     yaml_serde::from_str(&text).with_context(|| format!("{name} is YAML"))
 }
 
-/// Makes an object where it says that it is.
+/// Creates an object in the namespace that it names.
 async fn make(test: &Test, object: Value) -> Result<()> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
@@ -42,7 +43,7 @@ async fn make(test: &Test, object: Value) -> Result<()> {
     Ok(())
 }
 
-/// What there is in one of the namespaces.
+/// The objects of one of the namespaces.
 struct Images<'a> {
     test: &'a Test,
     namespace: &'a str,
@@ -75,12 +76,12 @@ impl Images<'_> {
             ready.is_some_and(|ready| ready.status == "True")
         };
         let source = self.test.wait_among(&self.sources(), name, "ready", is_so).await?;
-        let standing = standing_for(&source);
+        let standing = reference_of(&source);
         Ok(standing.split(' ').next_back().unwrap_or_default().to_owned())
     }
 
     async fn up_to_date(&self, cron: &str) -> Result<()> {
-        let is_so = |cron: &DataImportCron| says(cron, "True", "UpToDate");
+        let is_so = |cron: &DataImportCron| up_to_date_condition_is(cron, "True", "UpToDate");
         self.test.wait_among(&self.crons(), cron, "up to date", is_so).await.map(|_| ())
     }
 }
@@ -136,7 +137,7 @@ async fn crons_and_machines(test: &Test) -> Result<()> {
     let stream9 = custom.ready("centos-stream9").await?;
     custom.up_to_date("centos-stream9-image-cron").await?;
     // The others wait for one, and start by themselves when there is one.
-    let waits = |cron: &DataImportCron| says(cron, "False", "ImportProgressing");
+    let waits = |cron: &DataImportCron| up_to_date_condition_is(cron, "False", "ImportProgressing");
     test.wait_among(&common.crons(), "centos7-image-cron", "waiting", waits).await?;
     let default = Class::own(test, "default", "snapshot").await?;
     default.set_default(true).await?;
@@ -150,7 +151,8 @@ async fn crons_and_machines(test: &Test) -> Result<()> {
     ensure!(preference.map(String::as_str) == Some("centos.7"), "{labels:?}");
 
     by_hand(test, &common, &default).await?;
-    // The machine's disk is in another namespace than its image, says no size, and follows a DataSource of a snapshot.
+    // The machine's disk is in another namespace than its image, names no size, and refers to a DataSource of a
+    // snapshot.
     test.apply(example("dv-from-datasource")?).await?;
     test.succeeded("rhel9-root").await?;
     test.holds("rhel9-root", &disk(8)).await?;

@@ -1,4 +1,5 @@
-//! A public registry that manifests name, where there is no way out: the proxy of all imports answers for it.
+//! A public registry that manifests name, in a cluster without Internet access: the proxy of all imports responds in
+//! its place.
 
 use std::io;
 
@@ -12,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// The registry.
 const NAME: &str = "quay.io";
-/// No client says more before it is answered.
+/// No client sends more before it gets a response.
 const HEAD_MAX: usize = 8192;
 
 /// The proxy, until it is dropped.
@@ -27,13 +28,13 @@ pub struct Quay {
 impl Quay {
     /// Starts it: a client that connects to `quay.io` through it gets TLS, and the content of the cluster's registry.
     pub async fn start() -> Result<Self> {
-        let server = ServerCertificate::of(&[NAME]);
+        let server = ServerCertificate::for_names(&[NAME]);
         let tls = tls_acceptor(&server)?;
         let listener = TcpListener::bind((HOST, 0)).await.context("cannot listen")?;
         let url = format!("http://{}", listener.local_addr()?);
         let listening = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                // A client that goes away in the middle is nothing to report.
+                // A client that disconnects early is no error.
                 tokio::spawn(lead(client, tls.clone()));
             }
         });

@@ -11,11 +11,11 @@ use ociimage::Entry;
 use serde_json::json;
 
 use crate::world::{
-    ask, clones, condition, cron, disk, is_gone, name_of, noted, publish, registry, says,
-    stands_for, up_to_date, volumes_are, with,
+    ask, clones, condition, cron, disk, is_gone, name_of, noted, publish, registry, up_to_date,
+    up_to_date_condition_is, volumes_are, wait_for_reference, with,
 };
 
-/// Has the source asked once, and checks that this is what it names.
+/// Requests one poll of the source, and checks that it finds this image.
 async fn finds(test: &Test, image: &Pushed) -> Result<()> {
     let cron = ask(test).await?;
     let digest = noted(&cron, key::DESIRED_DIGEST);
@@ -29,10 +29,10 @@ fn data_source_moves_to_each_valid_image() {
         let first = publish(&test, 1)?;
         test.apply(cron(registry(&first), Some("csi"))).await?;
         // The first poll is not on request.
-        stands_for(&test, "pvc", &name_of(&first)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&first)).await?;
         let found = up_to_date(&test).await?;
         let imported = found.status.and_then(|status| status.last_imported_pvc);
-        let imported = imported.context("it says what was imported")?;
+        let imported = imported.context("it records what was imported")?;
         ensure!(
             (imported.namespace.as_str(), imported.name) == (test.namespace(), name_of(&first)),
             "{}",
@@ -42,7 +42,7 @@ fn data_source_moves_to_each_valid_image() {
 
         let second = publish(&test, 2)?;
         finds(&test, &second).await?;
-        stands_for(&test, "pvc", &name_of(&second)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&second)).await?;
         up_to_date(&test).await?;
         clones(&test, "machine-2", "csi", 2).await?;
 
@@ -50,19 +50,20 @@ fn data_source_moves_to_each_valid_image() {
         let bad =
             test.push("golden", "latest", vec![Entry::file("read.me", 0o644, b"!".to_vec())])?;
         finds(&test, &bad).await?;
-        let is_reported = |cron: &DataImportCron| says(cron, "False", "ImportFailed");
+        let is_reported =
+            |cron: &DataImportCron| up_to_date_condition_is(cron, "False", "ImportFailed");
         let cron: DataImportCron = test.wait("cron", "reported", is_reported).await?;
         let conditions = cron.status.and_then(|status| status.conditions);
         let message = condition(conditions.as_ref(), "UpToDate")
             .and_then(|condition| condition.message.clone());
         let message = message.unwrap_or_default();
         ensure!(message.contains("Failed to find VM disk image file"), "{message}");
-        stands_for(&test, "pvc", &name_of(&second)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&second)).await?;
         clones(&test, "machine-3", "csi", 2).await?;
 
         let fourth = publish(&test, 4)?;
         finds(&test, &fourth).await?;
-        stands_for(&test, "pvc", &name_of(&fourth)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&fourth)).await?;
         up_to_date(&test).await?;
         is_gone(&test, &name_of(&bad)).await?;
         // Three are kept by default.
@@ -78,12 +79,12 @@ fn imports_to_keep_is_respected_and_vm_disks_stay() {
     run_installed("kept", async |test| {
         let first = publish(&test, 1)?;
         test.apply(with(cron(registry(&first), Some("csi")), "importsToKeep", 1)).await?;
-        stands_for(&test, "pvc", &name_of(&first)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&first)).await?;
         test.apply(crate::world::of_machine("machine", "csi")).await?;
         test.succeeded("machine").await?;
         let second = publish(&test, 2)?;
         finds(&test, &second).await?;
-        stands_for(&test, "pvc", &name_of(&second)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&second)).await?;
         is_gone(&test, &name_of(&first)).await?;
         test.holds("machine", &disk(1)).await?;
         // Nothing new: nothing is imported.
@@ -104,10 +105,10 @@ fn node_pull_imports_the_polled_digest() {
         let first = push(1)?;
         let source = json!({ "registry": { "url": first.url(), "pullMethod": "node" } });
         test.apply(cron(source, Some("csi"))).await?;
-        stands_for(&test, "pvc", &name_of(&first)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&first)).await?;
         let second = push(2)?;
         finds(&test, &second).await?;
-        stands_for(&test, "pvc", &name_of(&second)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&second)).await?;
         test.holds(&name_of(&second), &disk(2)).await?;
         let pollers = ListParams::default().labels("cdi.kubevirt.io/dataImportCronPoller");
         let pods = test.all::<Pod>();

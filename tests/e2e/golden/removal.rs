@@ -8,10 +8,10 @@ use serde_json::json;
 use testkit::{Fault, MIB};
 
 use crate::world::{
-    CRON, DATA_SOURCE, cron, disk, import, is_gone, server, standing_for, volumes_are, with,
+    CRON, DATA_SOURCE, cron, disk, import, is_gone, reference_of, server, volumes_are, with,
 };
 
-/// Deletes a cron while its image is half there, and lets the rest come. Returns the import's name.
+/// Deletes a DataImportCron in the middle of an import, then sends the rest of the image. Returns the import's name.
 async fn deleted_half_way(test: &Test, policy: &str) -> Result<String> {
     let server = server(1).once(Fault::StallAt(4 * MIB));
     let source = json!({ "http": { "url": server.url_of("/disk.img") } });
@@ -38,8 +38,8 @@ fn import_of_a_deleted_cron_completes_if_retained() {
         let name = deleted_half_way(&test, "All").await?;
         test.holds(&name, &disk(1)).await?;
         let source = test.all::<DataSource>().get(DATA_SOURCE).await?;
-        let standing = standing_for(&source);
-        ensure!(standing.is_empty(), "it refers to {standing}");
+        let reference = reference_of(&source);
+        ensure!(reference.is_empty(), "it refers to {reference}");
         volumes_are(&test, &[&name]).await?;
         test.only_these_are_left(&[&name]).await
     });

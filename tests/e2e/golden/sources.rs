@@ -9,8 +9,8 @@ use kube::api::DeleteParams;
 use serde_json::json;
 
 use crate::world::{
-    SIZE, ask, cron, disk, import, noted, refers_to_another, server, stands_for, up_to_date,
-    volumes_are,
+    SIZE, ask, cron, disk, import, noted, refers_to_another, server, up_to_date, volumes_are,
+    wait_for_reference,
 };
 
 #[test]
@@ -20,7 +20,7 @@ fn web_file_is_imported_again_when_its_etag_changes() {
         let source = json!({ "http": { "url": server.url_of("/disk.img") } });
         test.apply(cron(source, Some("csi"))).await?;
         let first = import(&test).await?;
-        stands_for(&test, "pvc", &first).await?;
+        wait_for_reference(&test, "pvc", &first).await?;
         let before = up_to_date(&test).await?;
         test.holds(&first, &disk(1)).await?;
         // Nothing new: one question.
@@ -28,7 +28,7 @@ fn web_file_is_imported_again_when_its_etag_changes() {
         let after = ask(&test).await?;
         ensure!(noted(&before, key::DESIRED_DIGEST) == noted(&after, key::DESIRED_DIGEST));
         let asked = server.requests().len() - asked;
-        ensure!(asked == 1, "it was asked {asked} times");
+        ensure!(asked == 1, "it got {asked} requests");
 
         server.replace(&disk(2));
         ask(&test).await?;
@@ -91,6 +91,6 @@ fn data_source_without_a_cron_is_ready_once_its_source_exists() {
         };
         test.wait("fedora", "missing its claim", is_missed).await?;
         Claim::block("disk", "csi", SIZE).bound(&test).await?;
-        stands_for(&test, "pvc", "disk").await
+        wait_for_reference(&test, "pvc", "disk").await
     });
 }

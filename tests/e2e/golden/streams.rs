@@ -1,11 +1,11 @@
-//! ImageStreams of OpenShift, whose tag names the newest image.
+//! ImageStreams of OpenShift, whose tag names the latest image.
 
 use anyhow::{Context, Result};
 use e2e::{OPENSHIFT, Pushed, Test, files_for_nodes, files_of_disk, run_installed};
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::world::{ask, clones, cron, disk, name_of, stands_for, up_to_date};
+use crate::world::{ask, clones, cron, disk, name_of, up_to_date, wait_for_reference};
 
 const STREAM: &str = "fedora";
 
@@ -15,7 +15,7 @@ fn push(test: &Test, number: u8) -> Result<Pushed> {
     test.push("golden", &number.to_string(), files)
 }
 
-/// What the controller of the platform notes once it has imported images for a tag: the newest first.
+/// The status that OpenShift's controller writes once it has imported images for a tag: the latest first.
 fn status(images: &[&Pushed]) -> Result<Value> {
     let items = images.iter().map(|image| {
         let (repository, _) = image.reference.rsplit_once(':').context("an image has a tag")?;
@@ -51,13 +51,13 @@ fn image_stream_tag_is_imported_by_node_pull() {
             "registry": { "imageStream": format!("{STREAM}:latest"), "pullMethod": "node" },
         });
         test.apply(cron(source, Some("csi"))).await?;
-        stands_for(&test, "pvc", &name_of(&first)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&first)).await?;
         up_to_date(&test).await?;
         clones(&test, "machine-1", "csi", 1).await?;
-        // The tag means another image now.
+        // The tag refers to another image now.
         note(&[&second, &first]).await?;
         ask(&test).await?;
-        stands_for(&test, "pvc", &name_of(&second)).await?;
+        wait_for_reference(&test, "pvc", &name_of(&second)).await?;
         up_to_date(&test).await?;
         clones(&test, "machine-2", "csi", 2).await
     });

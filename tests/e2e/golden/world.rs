@@ -1,5 +1,5 @@
-//! What the tests have in common: images that differ, crons that are polled on request, and waits
-//! for what they come to.
+//! What the tests have in common: images that differ, DataImportCrons that are polled on request, and waits
+//! for their results.
 
 use anyhow::{Context, Result, bail, ensure};
 use api::annotations::cron as key;
@@ -16,9 +16,9 @@ pub const SIZE: &str = "16Mi";
 /// The cron of a test, and the DataSource that it manages.
 pub const CRON: &str = "cron";
 pub const DATA_SOURCE: &str = "fedora";
-/// When everything was due.
+/// A time at which each poll is due.
 const PAST: &str = "2026-01-01T00:00:00Z";
-/// Of a digest, in names.
+/// How many digits of a digest are part of a name.
 const DIGEST_PART: usize = 12;
 
 /// A disk that differs from that of every other number in each byte.
@@ -38,7 +38,7 @@ pub fn publish(test: &Test, number: u8) -> Result<Pushed> {
     test.push("golden", "latest", files_of_disk(disk(number)))
 }
 
-/// What the import of an image is called.
+/// The name of the import of an image.
 pub fn name_of(image: &Pushed) -> String {
     let digest = image.digest.trim_start_matches("sha256:");
     format!("{DATA_SOURCE}-{}", &digest[..DIGEST_PART])
@@ -49,7 +49,8 @@ pub fn registry(image: &Pushed) -> Value {
     json!({ "registry": { "url": image.url() } })
 }
 
-/// A cron on devices of a class, or of the default one where none is named. Its schedule never comes within a test.
+/// A DataImportCron on devices of a class, or of the default one where none is named. Its schedule is never due during
+/// a test.
 pub fn cron(source: Value, class: Option<&str>) -> Value {
     let mut storage = json!({
         "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
@@ -68,7 +69,7 @@ pub fn cron(source: Value, class: Option<&str>) -> Value {
     })
 }
 
-/// The same with another word in its `spec`.
+/// The same with another member in its `spec`.
 pub fn with(mut cron: Value, member: &str, value: impl Into<Value>) -> Value {
     cron["spec"][member] = value.into();
     cron
@@ -88,7 +89,7 @@ pub fn of_machine(name: &str, class: &str) -> Value {
     })
 }
 
-/// Makes a machine's disk, and looks at what is on it.
+/// Creates a machine's disk, and checks its content.
 pub async fn clones(test: &Test, name: &str, class: &str, number: u8) -> Result<()> {
     test.apply(of_machine(name, class)).await?;
     test.succeeded(name).await?;
@@ -103,12 +104,11 @@ pub async fn annotate(test: &Test, key: &str, value: Option<&str>) -> Result<()>
     Ok(())
 }
 
-/// Has the source asked at once, as is documented, and waits until its one answer is noted.
+/// Requests a poll of the source at once, as documented, and waits until its result is recorded.
 pub async fn ask(test: &Test) -> Result<DataImportCron> {
     annotate(test, key::NEXT_TIME, Some(PAST)).await?;
-    let is_answered =
-        |cron: &DataImportCron| noted(cron, key::NEXT_TIME).is_some_and(|t| t != PAST);
-    test.wait(CRON, "answered", is_answered).await
+    let is_polled = |cron: &DataImportCron| noted(cron, key::NEXT_TIME).is_some_and(|t| t != PAST);
+    test.wait(CRON, "polled", is_polled).await
 }
 
 /// An annotation of a cron.
@@ -127,22 +127,22 @@ fn is_ready(source: &DataSource) -> bool {
     ready.is_some_and(|ready| ready.status == "True")
 }
 
-/// Whether the condition `UpToDate` says this.
-pub fn says(cron: &DataImportCron, status: &str, reason: &str) -> bool {
+/// Whether the condition `UpToDate` has this status and reason.
+pub fn up_to_date_condition_is(cron: &DataImportCron, status: &str, reason: &str) -> bool {
     let all = cron.status.as_ref().and_then(|status| status.conditions.as_ref());
     condition(all, "UpToDate").is_some_and(|condition| {
         condition.status == status && condition.reason.as_deref() == Some(reason)
     })
 }
 
-/// Waits until the newest image is there.
+/// Waits until the latest image is imported.
 pub async fn up_to_date(test: &Test) -> Result<DataImportCron> {
-    let is_so = |cron: &DataImportCron| says(cron, "True", "UpToDate");
+    let is_so = |cron: &DataImportCron| up_to_date_condition_is(cron, "True", "UpToDate");
     test.wait(CRON, "up to date", is_so).await
 }
 
 /// What a DataSource refers to: `pvc NAME`, `snapshot NAME`, or nothing.
-pub fn standing_for(source: &DataSource) -> String {
+pub fn reference_of(source: &DataSource) -> String {
     let members = &source.spec.source;
     match (&members.pvc, &members.snapshot) {
         (Some(claim), _) => format!("pvc {}", claim.name),
@@ -152,17 +152,17 @@ pub fn standing_for(source: &DataSource) -> String {
 }
 
 /// Waits until the DataSource refers to this and is ready.
-pub async fn stands_for(test: &Test, kind: &str, name: &str) -> Result<()> {
+pub async fn wait_for_reference(test: &Test, kind: &str, name: &str) -> Result<()> {
     let wanted = format!("{kind} {name}");
-    let is_so = |source: &DataSource| standing_for(source) == wanted && is_ready(source);
+    let is_so = |source: &DataSource| reference_of(source) == wanted && is_ready(source);
     test.wait(DATA_SOURCE, &wanted, is_so).await.map(|_| ())
 }
 
 /// Waits until the DataSource refers to a PVC that is none of these, and returns its name.
 pub async fn refers_to_another(test: &Test, known: &[&str]) -> Result<String> {
     let is_so = |source: &DataSource| {
-        let standing = standing_for(source);
-        let name = standing.strip_prefix("pvc ");
+        let reference = reference_of(source);
+        let name = reference.strip_prefix("pvc ");
         name.is_some_and(|name| !known.contains(&name)) && is_ready(source)
     };
     let source = test.wait(DATA_SOURCE, "moved", is_so).await?;
@@ -192,17 +192,17 @@ pub async fn volumes_are(test: &Test, wanted: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Waits until an import is gone, with all that was made of it.
+/// Waits until an import is deleted, with its PVC.
 pub async fn is_gone(test: &Test, name: &str) -> Result<()> {
     test.wait_until_gone(&test.all::<DataVolume>(), name).await?;
     test.wait_until_gone(&test.all::<PersistentVolumeClaim>(), name).await
 }
 
-/// The class that a PVC is of.
+/// The storage class of a PVC.
 pub async fn class_of(test: &Test, claim: &str) -> Result<String> {
     let claims: Api<PersistentVolumeClaim> = test.all();
     match claims.get(claim).await?.spec.and_then(|spec| spec.storage_class_name) {
         Some(class) => Ok(class),
-        None => bail!("{claim} is of no class"),
+        None => bail!("{claim} has no storage class"),
     }
 }

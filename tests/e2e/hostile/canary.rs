@@ -1,5 +1,5 @@
 //! A listener on the loopback of the controllers' pod, and on the address of metadata services there. Nothing but the
-//! controllers can connect to it, so each connection is one that a tenant had them make.
+//! controllers can connect to it, so each connection is one that a tenant has caused.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -10,9 +10,9 @@ use e2e::{Program, Test};
 use kube::ResourceExt;
 
 use crate::attack::{LINK_LOCAL, neighbour};
-use crate::stage::CANARY_PORT;
+use crate::scenario::CANARY_PORT;
 
-/// The listener, at work until this is dropped.
+/// The listener, active until this is dropped.
 pub struct Canary {
     process: Child,
     output: Option<BufReader<std::process::ChildStdout>>,
@@ -21,7 +21,7 @@ pub struct Canary {
 impl Canary {
     /// Starts it in the network namespace of the controllers' pod.
     pub async fn start(admin: &Test, duration: Duration) -> Result<Self> {
-        let pod = Program::of(admin, "cdi-deployment").pod().await?;
+        let pod = Program::named(admin, "cdi-deployment").pod().await?;
         let pids = cluster::processes_of_pod(&pod.uid().context("a pod has a UID")?)?;
         let pid = pids.first().context("the controllers' pod has no process")?;
         let network = format!("--net=/proc/{pid}/ns/net");
@@ -43,7 +43,7 @@ impl Canary {
         Ok(Self { process, output: Some(output) })
     }
 
-    /// The addresses that connections were made to. Ends it.
+    /// Stops the listener, and returns the addresses to which clients connected.
     pub fn connections(mut self) -> Result<Vec<String>> {
         let _ = self.process.kill();
         let lines = self.output.take().into_iter().flat_map(BufRead::lines);

@@ -1,6 +1,6 @@
-//! Three hostile tenants do at once all that a namespace editor, or a pod without credentials, can do to the installation,
-//! while a fourth works. What is checked are outcomes: everything of the fourth succeeds, no program of the installation
-//! restarts or grows without bound, and the attackers get nothing that is not theirs.
+//! Three hostile tenants attack the installation at once, by all means of a namespace editor or of a pod without
+//! credentials, while a fourth tenant works. The test checks the outcome: every operation of the fourth succeeds, no
+//! program of the installation restarts, their memory stays bounded, and no attacker reads another namespace's data.
 //!
 //! `cargo xtask bench hostile MINUTES` is the long run, which keeps its figures.
 
@@ -8,7 +8,7 @@ mod attack;
 mod canary;
 mod meter;
 mod report;
-mod stage;
+mod scenario;
 mod victim;
 
 use std::path::Path;
@@ -28,14 +28,15 @@ use serde_json::{Value, json};
 use attack::{Handout, Neighbours, Servers};
 use canary::Canary;
 use meter::Restarts;
-use stage::{SECRET_DISK, Stage};
+use scenario::{SECRET_DISK, Scenario};
 use victim::Prepared;
 
 const ATTACKERS: usize = 3;
 /// Pods of each attacker at a time: two that flood, and imports that never end.
 const PODS_MAX: u32 = 5;
 const QUOTA: &str = "pods";
-/// Of each worker, so that all of them find a place on the one node: its capacity is not what is contended here.
+/// The CPU request of each worker, so that all of them can be scheduled on the one node: its capacity is not under
+/// test.
 const WORKER_CPU: &str = "10m";
 /// Of the run without `--ignored`.
 const SHORT: Duration = Duration::from_secs(90);
@@ -64,8 +65,8 @@ fn tenant_works_for_minutes_while_three_attack() {
 /// Everything, for so long; figures are kept in `folder`. The test's own namespace is that of the secret disk.
 async fn run(vault: &Test, duration: Duration, folder: Option<&Path>) -> Result<()> {
     let about = results::about()?;
-    stage::set_worker_requests(vault, json!({ "cpu": WORKER_CPU })).await?;
-    let secret = e2e::server(&stage::secret());
+    scenario::set_worker_requests(vault, json!({ "cpu": WORKER_CPU })).await?;
+    let secret = e2e::server(&scenario::secret());
     vault.apply(e2e::imported(SECRET_DISK, "csi", "Block", &secret)).await?;
     vault.succeeded(SECRET_DISK).await?;
     let prepared = Prepared::new(vault, Arc::new(vault.tenant().await?)).await?;
@@ -78,23 +79,23 @@ async fn run(vault: &Test, duration: Duration, folder: Option<&Path>) -> Result<
     let handout = Handout::move_to(&tenants[0], vault).await?;
     attack::load_neighbour(vault)?;
 
-    let stage = Stage::prepare(vault, duration).await?;
+    let scenario = Scenario::prepare(vault, duration).await?;
     let restarts = Restarts::read(vault).await?;
     let canary = Canary::start(vault, duration + Duration::from_secs(60)).await?;
-    let servers = Servers::start(&stage).await?;
-    let neighbours = Neighbours::start(&tenants, &stage).await?;
-    handout.attack(&stage).await?;
+    let servers = Servers::start(&scenario).await?;
+    let neighbours = Neighbours::start(&tenants, &scenario).await?;
+    handout.attack(&scenario).await?;
     let (operations, samples, ()) = tokio::join!(
-        victim::work(&stage, &prepared),
-        meter::watch(vault, &stage),
-        attack::all(&tenants, &stage, &servers),
+        victim::work(&scenario, &prepared),
+        meter::watch(vault, &scenario),
+        attack::all(&tenants, &scenario, &servers),
     );
     let samples = samples?;
     let floods = neighbours.outcome().await?;
     let after = Restarts::read(vault).await?;
     let addresses = check_addresses(canary);
-    let anew = begin_anew(vault, &prepared).await;
-    // What is stolen is read by pods of the thieves.
+    let restarted = restart_controllers(vault, &prepared).await;
+    // Stolen disks are read by pods of the thieves.
     for tenant in &tenants {
         quotas(vault, tenant).delete(QUOTA, &DeleteParams::default()).await?;
     }
@@ -104,13 +105,13 @@ async fn run(vault: &Test, duration: Duration, folder: Option<&Path>) -> Result<
         floods: attack::check_floods(&floods),
         restarts: restarts.check(&after),
         memory: check_memory(&samples),
-        thefts: attack::check_for_thefts(vault, &tenants, &stage).await,
+        thefts: attack::check_for_thefts(vault, &tenants, &scenario).await,
         transfer: handout.check(vault).await,
         secrets: servers.trap.check(),
         addresses,
-        anew,
+        restarted,
     };
-    let mut counts = stage.counts();
+    let mut counts = scenario.counts();
     counts.insert("requests at a tenant's registry", servers.trap.requests());
     let minutes = duration.as_secs() / 60;
     let rows = report::rows(&operations, &samples, &floods, &counts, &outcome.rows());
@@ -123,7 +124,8 @@ async fn run(vault: &Test, duration: Duration, folder: Option<&Path>) -> Result<
     outcome.check()
 }
 
-/// As every cluster does that has tenants: the one node is not theirs. It does not limit what else they make.
+/// Sets a ResourceQuota for pods, as clusters with tenants have, since there is one node. Other objects are not
+/// limited.
 async fn limit(vault: &Test, tenant: &Test) -> Result<()> {
     let quota = json!({
         "metadata": { "name": QUOTA }, "spec": { "hard": { "pods": PODS_MAX.to_string() } },
@@ -137,7 +139,7 @@ fn quotas(vault: &Test, tenant: &Test) -> Api<ResourceQuota> {
     Api::namespaced(vault.client(), tenant.namespace())
 }
 
-/// What is checked, each by itself: one failure hides no other.
+/// The results of the checks. One failure hides no other.
 struct Outcome {
     operations: Result<()>,
     floods: Result<()>,
@@ -147,7 +149,7 @@ struct Outcome {
     transfer: Result<()>,
     secrets: Result<()>,
     addresses: Result<()>,
-    anew: Result<()>,
+    restarted: Result<()>,
 }
 
 impl Outcome {
@@ -160,8 +162,11 @@ impl Outcome {
             ("no tenant got a disk of another namespace", &self.thefts),
             ("a transferred disk was not filled from its old source", &self.transfer),
             ("no Secret of the installation was sent to a tenant's registry", &self.secrets),
-            ("the controllers asked no loopback or link-local address", &self.addresses),
-            ("controllers that begin again among these objects work", &self.anew),
+            (
+                "the controllers sent no request to a loopback or link-local address",
+                &self.addresses,
+            ),
+            ("controllers that restart with these objects work", &self.restarted),
         ]
     }
 
@@ -202,13 +207,13 @@ fn check_addresses(canary: Canary) -> Result<()> {
     Ok(())
 }
 
-/// An administrator who replaces the controllers' pod, with everything that the attackers made still there.
-async fn begin_anew(vault: &Test, prepared: &Prepared) -> Result<()> {
-    Program::of(vault, "cdi-deployment").lose().await?;
+/// An administrator replaces the controllers' pod while all objects of the attackers still exist.
+async fn restart_controllers(vault: &Test, prepared: &Prepared) -> Result<()> {
+    Program::named(vault, "cdi-deployment").lose().await?;
     victim::once_more(prepared).await
 }
 
-/// Takes off what would keep the tenants' namespaces from being deleted.
+/// Removes the finalizers that would prevent the deletion of the tenants' namespaces.
 async fn clean_up(vault: &Test, tenants: &[Test]) -> Result<()> {
     for tenant in tenants {
         let kind = ApiResource::erase::<DataImportCron>(&());
@@ -218,10 +223,10 @@ async fn clean_up(vault: &Test, tenants: &[Test]) -> Result<()> {
             let is_kept = cron.finalizers().iter().any(|name| !name.starts_with("cdi.kubevirt.io"));
             if is_kept {
                 let patched = all.patch(&cron.name_any(), &PatchParams::default(), &patch).await;
-                stage::gone(patched)?;
+                scenario::gone(patched)?;
             }
         }
     }
-    stage::set_worker_requests(vault, Value::Null).await?;
-    stage::remove_settings(vault).await
+    scenario::set_worker_requests(vault, Value::Null).await?;
+    scenario::remove_settings(vault).await
 }

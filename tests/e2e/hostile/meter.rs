@@ -1,4 +1,4 @@
-//! The pods of the installation, looked at every few seconds: restarts, memory, and how soon they say that they are healthy.
+//! Samples the pods of the installation every few seconds: restarts, memory, and the latency of their health checks.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -13,11 +13,11 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::scenario::Scenario;
 
 /// Between two looks.
 const PAUSE: u64 = 5;
-/// As long as the kubelet waits for an answer.
+/// As long as the kubelet waits for a response.
 const PATIENCE: &str = "10";
 
 /// Which pods there are, and how often their containers were started again.
@@ -52,25 +52,25 @@ async fn pods(admin: &Test) -> Result<Vec<Pod>> {
     Ok(all.list(&ListParams::default().labels("cdi.kubevirt.io")).await?.items)
 }
 
-/// Looks at all pods until the run is over, and returns a row for each look at each pod.
-pub async fn watch(admin: &Test, stage: &Stage) -> Result<Vec<Value>> {
+/// Samples all pods until the run ends, and returns a row for each sample.
+pub async fn watch(admin: &Test, scenario: &Scenario) -> Result<Vec<Value>> {
     let begin = Instant::now();
     let mut rows = Vec::new();
-    while !stage.is_over() {
+    while !scenario.is_over() {
         for pod in pods(admin).await? {
             let at = begin.elapsed().as_secs();
-            rows.push(look(admin, &pod, at).await?);
+            rows.push(sample_pod(admin, &pod, at).await?);
         }
-        stage.pause(PAUSE).await;
+        scenario.pause(PAUSE).await;
     }
     Ok(rows)
 }
 
-async fn look(admin: &Test, pod: &Pod, at: u64) -> Result<Value> {
+async fn sample_pod(admin: &Test, pod: &Pod, at: u64) -> Result<Value> {
     let program = pod.labels().get("cdi.kubevirt.io").cloned().unwrap_or_default();
     let mut row =
         json!({ "row": "sample", "second": at, "program": program, "pod": pod.name_any() });
-    // A process may be gone that restarts just now.
+    // A process that is restarting may be gone.
     if let Some(used) = used(pod)? {
         row["rss_mib"] = used.rss_mib.into();
         row["peak_mib"] = used.peak_mib.into();
@@ -86,14 +86,14 @@ async fn look(admin: &Test, pod: &Pod, at: u64) -> Result<Value> {
     Ok(row)
 }
 
-/// What the pod's one process has used so far.
+/// The usage of the pod's one process so far.
 fn used(pod: &Pod) -> Result<Option<Usage>> {
     let pids = cluster::processes_of_pod(&pod.uid().context("a pod has a UID")?)?;
     let Some(pid) = pids.first() else { return Ok(None) };
-    Ok(Usage::of((*pid).try_into()?).ok())
+    Ok(Usage::read((*pid).try_into()?).ok())
 }
 
-/// What the kubelet asks.
+/// The URL of the kubelet's liveness probe.
 fn probe(pod: &Pod) -> Option<String> {
     let container = pod.spec.as_ref()?.containers.first()?;
     let get = container.liveness_probe.as_ref()?.http_get.as_ref()?;
@@ -109,7 +109,7 @@ fn probe(pod: &Pod) -> Option<String> {
     Some(format!("{scheme}://{ip}:{port}{}", get.path.as_deref().unwrap_or("/")))
 }
 
-/// Asks from the node, as the kubelet does. `None` where the answer is another or does not come.
+/// Sends the probe from the node, as the kubelet does. `None`: there was no response, or another status.
 fn health(cluster_pid: i32, url: &str) -> Option<Duration> {
     let network = format!("--net=/proc/{cluster_pid}/ns/net");
     let mut curl = Command::new("nsenter");

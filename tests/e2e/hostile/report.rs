@@ -1,4 +1,4 @@
-//! What a run came to, as it is kept in `bench/results`.
+//! The report of a run, as in `bench/results`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,20 +26,20 @@ pub fn rows(
     all.chain(floods).chain(counts).collect()
 }
 
-fn of<'a>(rows: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> + Clone {
+fn rows_of_kind<'a>(rows: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> + Clone {
     rows.iter().filter(move |row| row["row"] == kind)
 }
 
-/// For people.
+/// The report in Markdown.
 pub fn text(about: &Value, minutes: u64, rows: &[Value]) -> String {
     let date = about["date"].as_str().unwrap_or_default();
     let mut text = format!("# Three hostile tenants for {minutes} minutes, {date}\n\n");
     let _ = writeln!(
         text,
         "Made by `cargo xtask bench hostile {minutes}`: in the cluster of the tests three tenants, each with the ClusterRole `edit` \
-         in a namespace of its own, attack at once in all the ways below, from the API, from six pods without credentials and \
+         in a namespace of its own, attack at once by all the methods below, from the API, from six pods without credentials and \
          from outside the cluster, while a fourth tenant imports, uploads, clones and refreshes a golden image. Nothing that it does \
-         is tried twice. All of it runs on one machine, so the times say how busy that is.\n"
+         is tried twice. All of it runs on one machine, so the times show how busy that is.\n"
     );
     list(&mut text, about);
     checks(&mut text, rows);
@@ -51,7 +51,7 @@ pub fn text(about: &Value, minutes: u64, rows: &[Value]) -> String {
 
 fn checks(text: &mut String, rows: &[Value]) {
     *text += "\n| Checked | Outcome |\n|---|---|\n";
-    for row in of(rows, "check") {
+    for row in rows_of_kind(rows, "check") {
         let outcome = row["error"].as_str().map_or("✓".to_owned(), |error| {
             let error: String = error.chars().take(300).collect();
             format!("✗ {}", error.replace('|', "\\|").replace('\n', " "))
@@ -63,7 +63,8 @@ fn checks(text: &mut String, rows: &[Value]) {
 fn victim(text: &mut String, rows: &[Value]) {
     *text += "\n| The victim's | done | failed | least, s | median, s | most, s |\n|---|---|---|---|---|---|\n";
     for operation in Operation::ALL {
-        let of_it = of(rows, "operation").filter(|row| row["operation"] == operation.name());
+        let of_it =
+            rows_of_kind(rows, "operation").filter(|row| row["operation"] == operation.name());
         let failed = of_it.clone().filter(|row| !row["error"].is_null()).count();
         let mut seconds: Vec<_> = of_it.filter_map(|row| row["seconds"].as_f64()).collect();
         seconds.sort_by(f64::total_cmp);
@@ -82,14 +83,14 @@ fn victim(text: &mut String, rows: &[Value]) {
 }
 
 fn programs(text: &mut String, rows: &[Value]) {
-    *text += "\n| Pod of | memory at first, MiB | at last | peak | processor time, s | `/healthz` asked | not answered in 10 s | slowest, ms |\n";
+    *text += "\n| Pod of | memory at first, MiB | at last | peak | processor time, s | `/healthz` probes | without response in 10 s | slowest, ms |\n";
     *text += "|---|---|---|---|---|---|---|---|\n";
     let mut pods: Vec<_> =
-        of(rows, "sample").map(|row| row["pod"].as_str().unwrap_or_default()).collect();
+        rows_of_kind(rows, "sample").map(|row| row["pod"].as_str().unwrap_or_default()).collect();
     pods.sort();
     pods.dedup();
     for pod in pods {
-        let samples = || of(rows, "sample").filter(|row| row["pod"] == pod);
+        let samples = || rows_of_kind(rows, "sample").filter(|row| row["pod"] == pod);
         let numbers = |key: &'static str| samples().filter_map(move |row| row[key].as_u64());
         let first = |key: &'static str| numbers(key).next().unwrap_or_default();
         let last = |key: &'static str| numbers(key).last().unwrap_or_default();
@@ -109,7 +110,7 @@ fn programs(text: &mut String, rows: &[Value]) {
 
 fn attacks(text: &mut String, rows: &[Value]) {
     let mut floods = BTreeMap::<String, [u64; 3]>::new();
-    for row in of(rows, "flood") {
+    for row in rows_of_kind(rows, "flood") {
         let sums = floods.entry(row["attack"].as_str().unwrap_or_default().to_owned()).or_default();
         for (sum, key) in sums.iter_mut().zip(["opened", "refused", "ended"]) {
             *sum += row[key].as_u64().unwrap_or_default();
@@ -120,7 +121,7 @@ fn attacks(text: &mut String, rows: &[Value]) {
         let _ = writeln!(text, "| {attack} | {opened} | {refused} | {ended} |");
     }
     *text += "\n| Done by the attackers | times |\n|---|---|\n";
-    for row in of(rows, "count") {
+    for row in rows_of_kind(rows, "count") {
         let _ =
             writeln!(text, "| {} | {} |", row["what"].as_str().unwrap_or_default(), row["times"]);
     }

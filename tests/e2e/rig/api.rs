@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::pods::{certificate, service};
 
-/// As the API wants a certificate: PEM in base64, which `ByteString` knows how to write.
+/// A certificate as in the API: PEM in base64, as `ByteString` is serialized.
 fn encoded(pem: &str) -> Result<Value> {
     Ok(serde_json::to_value(ByteString(pem.as_bytes().to_vec()))?)
 }
@@ -45,7 +45,7 @@ fn aggregated_api_in_a_pod_receives_the_user() {
             })
             .await?;
             let path = format!("/apis/{group}/v1/greetings/hello");
-            // The API server's proxy learns a moment later than we do that the endpoint exists.
+            // The API server's proxy observes the endpoint a moment later than this test.
             let mut moments = 0;
             let answer: Value = loop {
                 match test.client().request(http_get(&path)?).await {
@@ -60,7 +60,7 @@ fn aggregated_api_in_a_pod_receives_the_user() {
             Ok(())
         }
         .await;
-        // Left behind, it would trouble every later discovery and every removal of a namespace.
+        // If it remained, every later discovery and every deletion of a namespace would fail.
         test.remove_global::<APIService>(&name).await?;
         outcome
     });
@@ -97,7 +97,7 @@ fn webhook_in_a_pod_refuses_an_object_with_its_message() {
         }))
         .await?;
         let outcome = async {
-            // The API server learns of a webhook a moment after it was made, and the node of the service's address.
+            // The API server observes a webhook a moment after it was created, and the node the service's address.
             for attempt in 0..600 {
                 let object = json!({"metadata": {"name": format!("map-{attempt}")}});
                 let answer = test.create::<ConfigMap>(object).await.map_err(|e| format!("{e:#}"));
@@ -108,7 +108,7 @@ fn webhook_in_a_pod_refuses_an_object_with_its_message() {
                 }
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
-            anyhow::bail!("the webhook was never asked")
+            anyhow::bail!("the webhook got no request")
         }
         .await;
         test.remove_global::<ValidatingWebhookConfiguration>(&name).await?;

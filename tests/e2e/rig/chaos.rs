@@ -1,4 +1,4 @@
-//! What later tests do to the cluster, and that it comes back.
+//! The failures that later tests cause in the cluster, and its recovery.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn paused_api_server_does_not_respond_until_resumed() {
         {
             let _paused = test.chaos().pause("kube-apiserver")?;
             let asked = tokio::time::timeout(MOMENT, maps.list(&everything)).await;
-            ensure!(asked.is_err(), "it answered: {asked:?}");
+            ensure!(asked.is_err(), "it responded: {asked:?}");
         }
         maps.list(&everything).await?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Tests of the rig itself: that the cluster can do what tests of this project will ask of it.
+//! Tests of the test cluster itself: it supports what the tests of this project need.
 
 mod api;
 mod chaos;

@@ -16,7 +16,7 @@ pub async fn service(test: &Test, name: &str, port: u16, target: u16) -> Result<
     .await
 }
 
-/// A secret with a certificate for the service of that name, and the CA that vouches for it.
+/// A Secret with a certificate for the service of that name, and the CA that signed it.
 pub async fn certificate(test: &Test, service: &str) -> Result<cluster::Certificate> {
     let name = format!("DNS:{service}.{}.svc", test.namespace());
     let made = cluster::certificate(test.state(), test.namespace(), &[&name])?;
@@ -104,7 +104,7 @@ fn quota_refuses_excess_objects() {
         .await?;
         let known = |quota: &ResourceQuota| quota.status.as_ref().is_some_and(|s| s.used.is_some());
         test.wait("one", "counted", known).await?;
-        // Who admits pods hears of it a moment later than we.
+        // The admission plugin observes it a moment later than this test.
         tokio::time::sleep(Duration::from_secs(2)).await;
         PodPlan::new("first", &["pause"]).make(&test).await?;
         let error = PodPlan::new("second", &["pause"]).make(&test).await;

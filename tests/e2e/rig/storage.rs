@@ -7,10 +7,10 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 const MIB: u64 = 1 << 20;
-/// What tests write: enough to be more than a journal's worth, little enough to take no time.
+/// How much the tests write: more than the journal of a file system, but little enough to be fast.
 const BYTES: &str = "8388608";
 
-/// Fills a volume with what the seed gives, and returns the digest.
+/// Fills a volume with bytes generated from the seed, and returns the digest.
 async fn fill(test: &Test, pod: &str, claim: &str, device: bool, seed: &str) -> Result<String> {
     let words = ["fill", if device { "/disk" } else { "/data/file" }, BYTES, seed];
     let plan = PodPlan::new(pod, &words);
@@ -18,7 +18,7 @@ async fn fill(test: &Test, pod: &str, claim: &str, device: bool, seed: &str) -> 
     plan.output(test).await
 }
 
-/// The digest of what is there, and the size of file or device.
+/// The digest of the content, and the size of the file or device.
 async fn read(test: &Test, pod: &str, claim: &str, device: bool) -> Result<(String, u64)> {
     let plan = PodPlan::new(pod, &["digest", if device { "/disk" } else { "/data/file" }, BYTES]);
     let plan = if device { plan.device(claim, "/disk") } else { plan.mount(claim, "/data") };
@@ -121,7 +121,7 @@ fn clone_may_be_larger_than_its_source() {
     });
 }
 
-/// Asks for more, and waits until the PVC is as `grown` says.
+/// Requests a larger size, and waits until `grown` holds for the PVC.
 async fn grow(
     test: &Test,
     name: &str,

@@ -1,4 +1,4 @@
-//! What the installed programs were permitted, and what they asked for, in all tests that ran on this cluster: by the API
+//! The permissions of the installed programs, and their requests, in all tests that ran on this cluster: by the API
 //! server's audit log. Runs after the tests of the installed system, which use everything that is permitted.
 
 use std::fs;
@@ -15,7 +15,7 @@ const MANIFESTS: [&str; 2] = ["10-rights.yaml", "options/polling-jobs.yaml"];
 /// Each of them works in every run. A log without one of them is not of such a run.
 const PROGRAMS: [&str; 4] = ["cdi-apiserver", "cdi-operator", "cdi-sa", "cdi-uploadproxy"];
 
-/// The log, and what was put aside when it grew too long.
+/// The log, and its rotated files.
 fn logs(state: &State) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(state.path("logs"))? {
@@ -25,7 +25,7 @@ fn logs(state: &State) -> Result<Vec<PathBuf>> {
             all.push(path);
         }
     }
-    ensure!(!all.is_empty(), "the API server keeps no audit log: bring the cluster up anew");
+    ensure!(!all.is_empty(), "the API server writes no audit log: create the cluster again");
     Ok(all)
 }
 

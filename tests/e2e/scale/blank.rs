@@ -1,5 +1,5 @@
-//! So many blank DataVolumes at once in a whole cluster, by our controllers and by upstream CDI's in turns: how long until
-//! all have succeeded, and what the cluster was asked for it.
+//! Many blank DataVolumes at once in a whole cluster, by our controllers and by upstream CDI's alternately: the time
+//! until all have succeeded, and the requests that the cluster got for it.
 
 use e2e::{NAMESPACE, Usage};
 use k8s_openapi::api::core::v1::{PersistentVolume, ServiceAccount};
@@ -10,11 +10,11 @@ use requests::Requests;
 
 use super::*;
 
-/// So often is looked whether all are done.
+/// The interval between two checks whether all have succeeded.
 const GLANCE: Duration = Duration::from_millis(100);
-/// For what is tidied up after the last has succeeded.
+/// For the cleanup after the last has succeeded.
 const REST: Duration = Duration::from_secs(5);
-/// A run that takes longer has gone wrong.
+/// A run that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Half of them in files, half on devices.
 const MODES: [&str; 2] = ["Filesystem", "Block"];
@@ -27,7 +27,7 @@ pub async fn measure(
     runs: usize,
 ) -> Result<Vec<Value>> {
     let client = client(state).await?;
-    let programs = Programs::beside_ours(&client, state, folder).await?;
+    let programs = Programs::load_next_to_ours(&client, state, folder).await?;
     let mut figures = Vec::new();
     for run in 0..runs {
         // A, B, B, A: what changes with time affects both, and a lease is waited for as seldom as possible.
@@ -37,7 +37,7 @@ pub async fn measure(
         }
         for whose in turns {
             let namespace = format!("blank-{run}-{}", whose.name());
-            let figure = of(&client, &programs, whose, &namespace, volumes).await;
+            let figure = measure_run(&client, &programs, whose, &namespace, volumes).await;
             let mut figure = figure.with_context(|| namespace)?;
             figure["run"] = run.into();
             eprintln!("{figure}");
@@ -48,8 +48,8 @@ pub async fn measure(
     Ok(figures)
 }
 
-/// One run, in a namespace that is gone afterwards.
-async fn of(
+/// One run, in a namespace that is deleted afterwards.
+async fn measure_run(
     client: &Client,
     programs: &Programs,
     whose: Whose,
@@ -128,7 +128,7 @@ async fn wait_for(all: &Api<DataVolume>, volumes: usize) -> Result<()> {
     }
 }
 
-/// Until nothing of the namespace is left, volumes included: the next run finds the cluster as this one did.
+/// Waits until no object of the namespace is left, volumes included: each run begins with the same cluster.
 async fn remove(client: &Client, namespaces: &Api<Namespace>, name: &str) -> Result<()> {
     namespaces.delete(name, &DeleteParams::default()).await?;
     let volumes = Api::<PersistentVolume>::all(client.clone());
@@ -149,9 +149,9 @@ async fn remove(client: &Client, namespaces: &Api<Namespace>, name: &str) -> Res
     }
 }
 
-/// What a pod's one process has used.
+/// The usage of a pod's one process.
 fn usage(pod: &str) -> Result<Usage> {
     let pids = cluster::processes_of_pod(pod)?;
     let [pid] = pids.as_slice() else { bail!("{NAMESPACE}: {} processes, not one", pids.len()) };
-    Usage::of((*pid).try_into()?)
+    Usage::read((*pid).try_into()?)
 }

@@ -1,4 +1,5 @@
-//! So many clones of one image at once, by each method: all are created, so many at a time, and none times out.
+//! Many clones of one image at once, by each method: all succeed, within the limit of concurrent clones, and none times
+//! out.
 
 use api::v1beta1::StorageProfile;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -10,13 +11,13 @@ use serde_json::Map;
 use super::*;
 
 const WAYS: [&str; 3] = ["csi-clone", "snapshot", "copy"];
-/// The most that the controllers have at work for one storage class, by default.
+/// How many clones the controllers run concurrently for one storage class, by default.
 const AT_WORK_MAX: usize = 32;
-/// Everything that is made for a clone has it.
+/// The label of all objects that are created for a clone.
 const HELPER: &str = "cdi.kubevirt.io/OwnedByUID";
 const GOLDEN: &str = "golden";
 
-/// What the clones cost, by each way.
+/// The resources that the clones use, by each method.
 pub async fn measure(state: &State, program: &str, number: usize) -> Result<Value> {
     let client = connect(state).await?;
     let classes = Api::<StorageClass>::all(client.clone());
@@ -30,7 +31,7 @@ pub async fn measure(state: &State, program: &str, number: usize) -> Result<Valu
         unless_there(classes.create(&PostParams::default(), &class).await)?;
     }
     let controller = Controller::start(state, program)?;
-    let meter = Meter::of(controller.0.id(), &client, NAMESPACES[0]).await?;
+    let meter = Meter::for_process(controller.0.id(), &client, NAMESPACES[0]).await?;
     let all = Api::<DataVolume>::namespaced(client.clone(), NAMESPACES[1]);
     let golden = volume(GOLDEN, "csi", json!({ "blank": {} }))?;
     all.create(&PostParams::default(), &golden).await?;
@@ -100,7 +101,7 @@ async fn of_way(client: &Client, meter: &Meter, way: &str, number: usize) -> Res
     }))
 }
 
-/// Until all have succeeded; how many were at work at once at most.
+/// Waits until all have succeeded. Returns the largest number that ran at once.
 async fn watch(client: &Client, way: &str, number: usize) -> Result<usize> {
     let volumes = Api::<DataVolume>::namespaced(client.clone(), NAMESPACES[1]);
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), NAMESPACES[1]);
@@ -140,7 +141,7 @@ fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Waits until all is gone that was made for clones.
+/// Waits until all objects that were created for clones are deleted.
 async fn nothing_is_left(client: &Client) -> Result<()> {
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), NAMESPACES[1]);
     let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");

@@ -1,14 +1,14 @@
-//! `control-plane`: what so many DataVolumes cost the controllers, where nothing but the API server is real
-//! (`cargo xtask cluster up --control-plane-only`). Prints a table.
+//! `control-plane`: the resources that the controllers use for many DataVolumes, in a cluster that is an API server
+//! only (`cargo xtask cluster up --control-plane-only`). Prints a table.
 //!
-//! `control-plane CONTROLLER VOLUMES IDLE [FOLDER]`: the program to measure; how many blank DataVolumes are made at once;
-//! how many there are at the end, when nothing happens any more; where the figures are kept.
+//! `control-plane CONTROLLER VOLUMES IDLE [FOLDER]`: the program to measure; how many blank DataVolumes are created at
+//! once; how many exist during the idle measurement at the end; the directory of the figures.
 //!
-//! `control-plane CONTROLLER clones CLONES [FOLDER]`: how many clones of one image are made at once, by each way; where the
-//! figures are kept.
+//! `control-plane CONTROLLER clones CLONES [FOLDER]`: how many clones of one image are created at once, by each method;
+//! the directory of the figures.
 //!
 //! `control-plane blank VOLUMES RUNS REFERENCE [FOLDER]`: in a whole cluster with this project installed (`cargo xtask cluster
-//! install`), how many blank DataVolumes are made at once; how often; the directory with upstream CDI's programs.
+//! install`), how many blank DataVolumes are created at once; how often; the directory with upstream CDI's programs.
 
 mod blank;
 mod clones;
@@ -86,7 +86,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// The administrator's way in, to a cluster that knows our kinds.
+/// A client of the administrator, for a cluster that has our CRDs.
 async fn connect(state: &State) -> Result<Client> {
     let client = client(state).await?;
     prepare(&client).await?;
@@ -101,7 +101,7 @@ async fn client(state: &State) -> Result<Client> {
 async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {
     let client = connect(state).await?;
     let first = Controller::start(state, program)?;
-    let meter = Meter::of(first.0.id(), &client, NAMESPACES[0]).await?;
+    let meter = Meter::for_process(first.0.id(), &client, NAMESPACES[0]).await?;
     settle(&client).await?;
     let all = Api::<DataVolume>::namespaced(client.clone(), NAMESPACES[1]);
 
@@ -124,23 +124,23 @@ async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> R
 
     make(&all, volumes..idle).await?;
     wait(&all, idle).await?;
-    // What was just finished is looked at a last time.
+    // The controllers reconcile the last finished objects once more.
     tokio::time::sleep(IDLE / 4).await;
     let at_rest = rest(&meter).await?;
 
     drop(first);
     let second = Controller::start(state, program)?;
-    let meter = Meter::of(second.0.id(), &client, NAMESPACES[0]).await?;
-    // Until the lease of the first has run out, and everything was looked at.
+    let meter = Meter::for_process(second.0.id(), &client, NAMESPACES[0]).await?;
+    // Until the lease of the first has expired, and each object was reconciled once.
     tokio::time::sleep(IDLE).await;
     let begun = meter.read()?;
-    let mut anew = rest(&meter).await?;
-    anew["cpu_ms_to_begin"] = millis(begun.usage.cpu).into();
-    anew["writes_to_begin"] = begun.writes.into();
-    Ok(json!({ "at_once": at_once, "idle": at_rest, "begun_anew": anew, "volumes": idle }))
+    let mut restarted = rest(&meter).await?;
+    restarted["cpu_ms_to_begin"] = millis(begun.usage.cpu).into();
+    restarted["writes_to_begin"] = begun.writes.into();
+    Ok(json!({ "at_once": at_once, "idle": at_rest, "restarted": restarted, "volumes": idle }))
 }
 
-/// What a controller uses while nothing happens.
+/// The usage of a controller while nothing happens.
 async fn rest(meter: &Meter) -> Result<Value> {
     let before = meter.read()?;
     tokio::time::sleep(IDLE).await;
@@ -158,7 +158,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// Until the controllers have made what they make once.
+/// Waits until the controllers have created the objects that they create once.
 async fn settle(client: &Client) -> Result<()> {
     let configs = Api::<CdiConfig>::all(client.clone());
     let begin = Instant::now();
@@ -264,7 +264,7 @@ async fn wait(all: &Api<DataVolume>, volumes: usize) -> Result<()> {
     }
 }
 
-/// How many events the controllers have made.
+/// How many events the controllers have created.
 async fn event_count(client: &Client) -> Result<usize> {
     let events = Api::<Event>::namespaced(client.clone(), NAMESPACES[1]);
     let is_ours = |event: &&Event| {

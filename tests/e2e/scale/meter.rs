@@ -13,12 +13,12 @@ use serde_json::json;
 
 use crate::unless_there;
 
-/// Where the controllers tell what they have done.
+/// The port of the controllers' metrics.
 pub const PORT: u16 = 18_443;
 const READS: &str = "cdi_controller_reads_total ";
 const WRITES: &str = "cdi_controller_writes_total ";
 
-/// Who reads the page, which is not for everybody.
+/// The service account that may read the metrics.
 const READER: &str = "meter";
 /// Longer than anything is measured.
 const TOKEN_SECONDS: u32 = 86_400;
@@ -30,9 +30,9 @@ pub struct Meter {
     token: String,
 }
 
-/// What it has used so far.
+/// Its usage so far.
 pub struct Reading {
-    /// Reads of what it does not watch.
+    /// Reads of objects that it does not watch.
     pub reads: u64,
     /// Writes to the API server, events not counted.
     pub writes: u64,
@@ -41,9 +41,9 @@ pub struct Reading {
 }
 
 impl Meter {
-    /// Of the controllers with this process id, which ask the cluster of `client` who may read. An account in `namespace`
-    /// is made that may.
-    pub async fn of(pid: u32, client: &Client, namespace: &str) -> Result<Self> {
+    /// For the controllers with this process id, which authorize readers of metrics in the cluster of `client`. Creates
+    /// an authorized service account in `namespace`.
+    pub async fn for_process(pid: u32, client: &Client, namespace: &str) -> Result<Self> {
         let accounts = Api::<ServiceAccount>::namespaced(client.clone(), namespace);
         let account = serde_json::from_value(json!({ "metadata": { "name": READER } }))?;
         unless_there(accounts.create(&PostParams::default(), &account).await)?;
@@ -66,9 +66,9 @@ impl Meter {
         Ok(Self { pid, token })
     }
 
-    /// What it has used so far.
+    /// Its usage so far.
     pub fn read(&self) -> Result<Reading> {
-        let usage = Usage::of(self.pid)?;
+        let usage = Usage::read(self.pid)?;
         let page = page(&self.token)?;
         let (reads, writes) = (counter(&page, READS)?, counter(&page, WRITES)?);
         Ok(Reading { reads, writes, usage })
@@ -91,7 +91,7 @@ fn page(token: &str) -> Result<String> {
     ]);
     curl.arg("--header").arg(format!("Authorization: Bearer {token}"));
     let output = curl.arg(url).output().context("cannot start curl")?;
-    ensure!(output.status.success(), "the controller does not answer");
+    ensure!(output.status.success(), "the controller does not respond");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

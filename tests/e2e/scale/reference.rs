@@ -18,11 +18,11 @@ use crate::{PAUSE, unless_there};
 
 const CONTROLLERS: &str = "localhost/reference-controllers:1";
 const IMPORTER: &str = "localhost/reference-importer:1";
-/// What its importer runs, where it looks for it.
+/// The programs that its importer runs, at the paths that it expects.
 const HELPERS: [&str; 2] = ["/usr/bin/qemu-img", "/usr/sbin/blockdev"];
 /// Pods start within seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// What lets the account of the controllers do what upstream CDI's ask for: more than ours may.
+/// Grants the account of the controllers the permissions that upstream CDI's need: more than ours have.
 const RIGHTS: &str = "cdi-reference";
 /// Which Deployment and pods they are.
 const LABEL: &str = "cdi.kubevirt.io";
@@ -56,21 +56,21 @@ impl Whose {
     }
 }
 
-/// The programs of both, of which one is at work at a time.
+/// The programs of both, of which one runs at a time.
 pub struct Programs {
     client: Client,
 }
 
 impl Programs {
-    /// Puts upstream CDI's programs, which lie in `folder`, beside ours. Nothing of it runs yet.
-    pub async fn beside_ours(client: &Client, state: &State, folder: &Path) -> Result<Self> {
+    /// Loads upstream CDI's programs from `folder` into the cluster, next to ours. Starts none of them.
+    pub async fn load_next_to_ours(client: &Client, state: &State, folder: &Path) -> Result<Self> {
         let (controllers, importer) = (folder.join("cdi-controller"), folder.join("cdi-importer"));
         let controllers = [("/usr/bin/cdi-controller", controllers.as_path())];
         cluster::load_programs(state, &controllers, CONTROLLERS)?;
         let mut programs = vec![("/usr/bin/cdi-importer", importer.as_path())];
         programs.extend(HELPERS.map(|helper| (helper, Path::new(helper))));
         cluster::load_programs(state, &programs, IMPORTER)?;
-        // Upstream CDI makes no worker where there is none; ours needs none.
+        // Upstream CDI creates no worker without a CDI object; ours does not need one.
         let cdi = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI",
             "metadata": { "name": "cdi" }, "spec": {},
@@ -107,7 +107,7 @@ impl Programs {
         pods.first().and_then(ResourceExt::uid).context("a pod has a UID")
     }
 
-    /// Removes upstream CDI's, and leaves ours at work.
+    /// Removes upstream CDI's programs, and leaves ours running.
     pub async fn leave(&self) -> Result<()> {
         self.turn(Whose::Ours).await?;
         let all = Api::<Deployment>::namespaced(self.client.clone(), NAMESPACE);
@@ -145,7 +145,7 @@ impl Programs {
     }
 }
 
-/// The same account, keys and resources; but upstream CDI answers no probes by HTTP, and its image names no user.
+/// The same account, keys and resources; but upstream CDI has no HTTP endpoint for probes, and its image names no user.
 fn like(ours: &Deployment) -> Result<Deployment> {
     let name = Whose::Reference.deployment();
     let mut spec = serde_json::to_value(&ours.spec)?;

@@ -1,4 +1,4 @@
-//! What was measured, as it is kept in `bench/results`.
+//! The report of the measurements, as in `bench/results`.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// Figures and their goals. Where there is none, the figure is for comparison with earlier ones.
 const ROWS: [(&str, &str, Option<Limit>); 15] = [
-    ("made within, s", "/at_once/seconds_to_make", None),
+    ("created within, s", "/at_once/seconds_to_make", None),
     ("all have succeeded after, s", "/at_once/seconds_to_all_succeeded", None),
     ("API writes each, events not counted", "/at_once/writes_each", Some(Limit::AtMost(15.0))),
     ("event writes each", "/at_once/events_each", Some(Limit::AtMost(6.0))),
@@ -18,19 +18,19 @@ const ROWS: [(&str, &str, Option<Limit>); 15] = [
     ("memory then, MiB", "/idle/rss_mib", Some(Limit::Below(150.0))),
     ("the most memory at any time, MiB", "/idle/peak_mib", None),
     (
-        "a controller begun anew then: CPU time until it rests, ms",
-        "/begun_anew/cpu_ms_to_begin",
+        "a controller restarted then: CPU time until it is idle, ms",
+        "/restarted/cpu_ms_to_begin",
         None,
     ),
-    ("its API writes until then", "/begun_anew/writes_to_begin", None),
-    ("its CPU time in a minute after that, ms", "/begun_anew/cpu_ms", None),
-    ("its memory then, MiB", "/begun_anew/rss_mib", Some(Limit::Below(150.0))),
-    ("its most memory at any time, MiB", "/begun_anew/peak_mib", None),
+    ("its API writes until then", "/restarted/writes_to_begin", None),
+    ("its CPU time in a minute after that, ms", "/restarted/cpu_ms", None),
+    ("its memory then, MiB", "/restarted/rss_mib", Some(Limit::Below(150.0))),
+    ("its most memory at any time, MiB", "/restarted/peak_mib", None),
 ];
 
 /// Figures of a run in a whole cluster, and the goal for ours over upstream CDI's.
 const OF_BLANK: [(&str, &str, Option<f64>); 7] = [
-    ("made within, s", "seconds_to_make", None),
+    ("created within, s", "seconds_to_make", None),
     ("**all have succeeded after, s**", "seconds_to_all_succeeded", Some(0.5)),
     ("API writes each, events not counted", "writes_each", None),
     ("event writes each", "events_each", None),
@@ -65,7 +65,7 @@ impl Limit {
     }
 }
 
-/// For people.
+/// The report in Markdown.
 pub fn of_one_program(about: &Value, figures: &Value) -> String {
     let word = |key: &str| about[key].as_str().unwrap_or_default().to_owned();
     let (volumes, idle) = (&figures["at_once"]["volumes"], &figures["volumes"]);
@@ -140,7 +140,7 @@ pub fn of_blank(about: &Value, figures: &[Value]) -> String {
     for (what, key, goal) in OF_BLANK {
         let of = |whose: &str| {
             let of_them = figures.iter().filter(|figure| figure["by"] == whose);
-            Spread::of(of_them.filter_map(|figure| figure[key].as_f64()).collect())
+            Spread::from_figures(of_them.filter_map(|figure| figure[key].as_f64()).collect())
         };
         let (ours, theirs) = (of("ours"), of("reference"));
         let ratio = ours.median / theirs.median;
@@ -152,7 +152,7 @@ pub fn of_blank(about: &Value, figures: &[Value]) -> String {
     text
 }
 
-/// What comes of several runs.
+/// The result of several runs.
 struct Spread {
     median: f64,
     least: f64,
@@ -160,7 +160,7 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(mut figures: Vec<f64>) -> Self {
+    fn from_figures(mut figures: Vec<f64>) -> Self {
         figures.sort_by(f64::total_cmp);
         let at = |index: usize| figures.get(index).copied().unwrap_or(f64::NAN);
         let last = figures.len().saturating_sub(1);
@@ -185,7 +185,7 @@ mod tests {
             (vec![4.0, 1.0], "2.5 (1.0–4.0)"),
             (vec![9.0, 1.0, 2.0], "2.0 (1.0–9.0)"),
         ] {
-            assert_eq!(Spread::of(figures).text(), expected);
+            assert_eq!(Spread::from_figures(figures).text(), expected);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What everybody together asks of an API server, by its own count.
+//! The requests of all clients to an API server, as its metrics count them.
 
 use std::ops::Sub;
 
 use anyhow::{Context, Result};
 use kube::Client;
 
-/// One line for each verb, kind of object and answer.
+/// One line for each verb, kind of object and status code.
 const COUNTER: &str = "apiserver_request_total{";
 const READS: [&str; 2] = ["GET", "LIST"];
 const WRITES: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
@@ -20,7 +20,7 @@ pub struct Requests {
     pub reads: u64,
     /// Events not counted.
     pub writes: u64,
-    /// Events made and changed.
+    /// Events created and changed.
     pub events: u64,
 }
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_counted_by_what_they_ask() {
+    fn requests_are_counted_by_verb_kind_and_status() {
         let page = "\
 # HELP apiserver_request_total Counter of requests
 apiserver_request_total{code=\"200\",resource=\"pods\",subresource=\"\",verb=\"GET\"} 3

@@ -1,4 +1,4 @@
-//! PVCs of volumes, as the tests want them.
+//! PVCs that the tests create.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::Test;
 
-/// A PVC to be made.
+/// A PVC to be created.
 #[derive(Clone, Debug)]
 pub struct Claim {
     name: String,
@@ -47,10 +47,10 @@ impl Claim {
         self
     }
 
-    /// Makes it.
+    /// Creates it.
     ///
     /// # Errors
-    /// As the API server says.
+    /// When the API server refuses the request.
     pub async fn make(&self, test: &Test) -> Result<PersistentVolumeClaim> {
         let mut object = json!({
             "metadata": {"name": self.name},
@@ -65,20 +65,19 @@ impl Claim {
             object["spec"]["dataSource"] = source.clone();
         }
         let made = test.create(object).await;
-        made.with_context(|| format!("cannot make the claim {}", self.name))
+        made.with_context(|| format!("cannot create the PVC {}", self.name))
     }
 
-    /// Makes it and waits until it has its volume.
+    /// Creates it and waits until it is bound.
     ///
     /// # Errors
-    /// When it gets none.
+    /// When it is not bound.
     pub async fn bound(&self, test: &Test) -> Result<PersistentVolumeClaim> {
         self.make(test).await?;
         test.wait(&self.name, "bound", is_bound).await
     }
 }
 
-/// Whether a PVC has its volume.
 pub fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
 }

@@ -1,11 +1,11 @@
-//! The administrator's way into a cluster of the tests.
+//! The administrator's client configuration for a cluster of the tests.
 
 use anyhow::{Context, Result};
 use cluster::State;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// As the cluster's file says.
+/// From the kubeconfig of the cluster.
 ///
 /// # Errors
 /// When there is no such file.

@@ -46,7 +46,7 @@ impl Test {
     /// Stores an image of the test's own in the cluster's registry, in place of another of that repository and tag.
     ///
     /// # Errors
-    /// When the registry does not take it.
+    /// When the registry refuses it.
     pub fn push(&self, repository: &str, tag: &str, files: Vec<Entry>) -> Result<Pushed> {
         self.push_as(&format!("{}/{repository}:{tag}", self.namespace()), files)
     }

@@ -1,4 +1,4 @@
-//! People who may do less than the administrator that tests are.
+//! Users with fewer permissions than the administrator.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ impl Test {
     /// A client of an account that may edit in the test's namespace, and do nothing elsewhere.
     ///
     /// # Errors
-    /// When the cluster does not let them.
+    /// When the API server refuses a request, or the account's permissions do not take effect.
     pub async fn editor(&self, name: &str) -> Result<Client> {
         self.grant(name, "edit").await?;
         let mut config = self.config().await?;
         config.auth_info.impersonate = Some(name.to_owned());
         let client = Client::try_from(config)?;
         let all = Api::<DataVolume>::namespaced(client.clone(), self.namespace());
-        // The role of editors takes ours in a moment after it was made.
+        // The role `edit` aggregates the project's rules a moment after the binding was created.
         for _ in 0..PAUSES {
             if all.list(&Default::default()).await.is_ok() {
                 return Ok(client);
@@ -36,7 +36,7 @@ impl Test {
     /// Binds a ClusterRole to an account, in the test's namespace.
     ///
     /// # Errors
-    /// As the API server says.
+    /// When the API server refuses the request.
     pub async fn grant(&self, name: &str, role: &str) -> Result<()> {
         let group = "rbac.authorization.k8s.io";
         self.apply(json!({

@@ -33,9 +33,9 @@ pub fn run_installed<F>(name: &str, test: impl FnOnce(Arc<Test>) -> F)
 where
     F: Future<Output = Result<()>>,
 {
-    run(name, async |at_work| {
-        SET_UP.get_or_try_init(|| set_up(&at_work)).await?;
-        test(at_work).await
+    run(name, async |running| {
+        SET_UP.get_or_try_init(|| set_up(&running)).await?;
+        test(running).await
     });
 }
 
@@ -47,13 +47,13 @@ pub fn run_installed_alone<F>(name: &str, test: impl FnOnce(Arc<Test>) -> F)
 where
     F: Future<Output = Result<()>>,
 {
-    run_alone(name, async |at_work| {
-        SET_UP.get_or_try_init(|| set_up(&at_work)).await?;
-        test(at_work).await
+    run_alone(name, async |running| {
+        SET_UP.get_or_try_init(|| set_up(&running)).await?;
+        test(running).await
     });
 }
 
-/// What an administrator says once: what the storage can, and that the registry needs no TLS.
+/// The settings of an administrator: the properties of the storage, and that the registry needs no TLS.
 async fn set_up(test: &Test) -> Result<()> {
     let programs = Api::<Deployment>::namespaced(test.client(), NAMESPACE);
     let found = programs.list(&ListParams::default()).await?.items;
@@ -89,7 +89,7 @@ pub struct Program<'a> {
 
 impl<'a> Program<'a> {
     /// By the name of its Deployment.
-    pub fn of(test: &'a Test, name: &'a str) -> Self {
+    pub fn named(test: &'a Test, name: &'a str) -> Self {
         Self { test, name }
     }
 
@@ -125,7 +125,7 @@ impl<'a> Program<'a> {
         self.test.chaos().kill_in_pod(&pod.uid().context("a pod has a uid")?)
     }
 
-    /// Takes its pod away without a word, as a node that is lost does. There is another one soon.
+    /// Deletes its pod without a grace period, as if its node were lost. The Deployment creates another one.
     ///
     /// # Errors
     /// When it has none.
@@ -147,10 +147,10 @@ impl<'a> Program<'a> {
         Ok(containers.into_iter().next().and_then(|container| container.args).unwrap_or_default())
     }
 
-    /// Has it start again with these words, and waits until that is the only one there is.
+    /// Restarts it with these arguments, and waits until that is its only pod.
     ///
     /// # Errors
-    /// When it does not, or another one stays.
+    /// When the pod does not become ready, or another one remains.
     pub async fn start_with(&self, words: &[String]) -> Result<()> {
         let all = Api::<Deployment>::namespaced(self.test.client(), NAMESPACE);
         // A list of arguments is replaced as a whole; of containers there is one, named as its Deployment.
@@ -195,10 +195,10 @@ fn arguments(pod: &Pod) -> &[String] {
 }
 
 impl Test {
-    /// Says in the StorageProfile of a class what that is good for, and waits until it is taken over.
+    /// Sets the spec of the StorageProfile of a class, and waits until its status has the same values.
     ///
     /// # Errors
-    /// When there is no such profile, or it stays as it was.
+    /// When there is no such profile, or its status does not change.
     pub async fn teach(&self, class: &str, spec: Value) -> Result<()> {
         let profiles = Api::<StorageProfile>::all(self.client());
         self.wait_among(&profiles, class, "there", |_| true).await?;

@@ -1,5 +1,5 @@
-//! Kinds of other platforms, as CustomResourceDefinitions of our own: of the fields that this project reads nothing is left out,
-//! and nothing else is checked.
+//! Kinds of other platforms, as CRDs of this project: they have all fields that this project reads, and validate
+//! nothing else.
 
 use anyhow::Result;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
@@ -12,10 +12,10 @@ pub const OPENSHIFT: &str = include_str!("../kinds/openshift.yaml");
 pub const MULTUS: &str = include_str!("../kinds/multus.yaml");
 
 impl Test {
-    /// Defines kinds, which stay for as long as the cluster does. More than one test may do it.
+    /// Creates CRDs, which remain until the cluster is deleted. Several tests may do so.
     ///
     /// # Errors
-    /// When the API server does not take them.
+    /// When the API server refuses them.
     pub fn define_kinds(&self, definitions: &str) -> Result<()> {
         self.kubectl_ok(&["apply", "--server-side", "-f", "-"], definitions)?;
         let wait = ["wait", "--for=condition=Established", "--timeout=120s", "-f", "-"];

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::Test;
 
-/// What a run of `kubectl` came to.
+/// The result of a run of `kubectl`.
 #[derive(Clone, Debug)]
 pub struct KubectlOutput {
     /// 0 when it succeeded; `kubectl diff` has 1 for a difference.
@@ -34,7 +34,7 @@ impl Test {
     /// Runs `kubectl` in the test's namespace, with `input` as its standard input.
     ///
     /// # Errors
-    /// When it cannot be run. A failure of its own is an exit code.
+    /// When it cannot be started. Its own failure is an exit code.
     pub fn kubectl(&self, words: &[&str], input: &str) -> Result<KubectlOutput> {
         let mut command = cluster::kubectl(self.state(), &Tools::ready(&[KUBERNETES])?)?;
         command.arg(format!("--namespace={}", self.namespace())).args(words);
@@ -57,7 +57,7 @@ impl Test {
     /// The same for a command that has to succeed.
     ///
     /// # Errors
-    /// With what it wrote to its standard error.
+    /// When it fails; contains its standard error.
     pub fn kubectl_ok(&self, words: &[&str], input: &str) -> Result<KubectlOutput> {
         let output = self.kubectl(words, input)?;
         ensure!(output.code == 0, "kubectl {}: {}", words.join(" "), output.stderr);

@@ -1,4 +1,4 @@
-//! What clones leave behind: nothing.
+//! Checks that clones leave no objects behind.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,17 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 
 use crate::{NAMESPACE, PATIENCE, Test};
 
-/// What is not there twice, so long apart, does not come.
+/// The interval between two checks that both have to find no remaining object.
 const MOMENT: Duration = Duration::from_secs(1);
-/// Who holds something for as long as a clone goes on.
+/// The prefix of the finalizers that objects have during a clone.
 const OUR_FINALIZERS: &str = "cdi.kubevirt.io/";
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 
 impl Test {
-    /// Waits until nothing is left of any clone: these PVCs, which no pod mounts, with a volume each, and these snapshots.
+    /// Waits until only these PVCs, which no pod mounts, with a volume each, and these snapshots remain.
     ///
     /// # Errors
-    /// Names what stays.
+    /// Names an object that remains.
     pub async fn clones_leave(&self, claims: &[&str], snapshots: &[&str]) -> Result<()> {
         let begin = Instant::now();
         let mut was_clean = false;
@@ -76,7 +76,7 @@ impl Test {
         let all = ListParams::default();
         for snapshot in self.all_of(SNAPSHOTS, "v1", "VolumeSnapshot").list(&all).await?.items {
             let name = snapshot.name_any();
-            // What a driver that never answers was asked to restore is held by its own provisioner, for minutes.
+            // The provisioner of a driver that never responds holds the PVC that it was to restore, for minutes.
             if snapshot.metadata.deletion_timestamp.is_some() {
                 known.push(name);
             } else if !known.contains(&name) {

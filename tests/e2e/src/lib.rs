@@ -1,5 +1,6 @@
-//! What a test against the real cluster needs: a namespace of its own, waits that tell what they waited for, pods that
-//! run one command, DataVolumes of the installed system, and, when it fails, everything the cluster knows about it.
+//! What a test against the real cluster needs: a namespace of its own, waits that report what they waited for, pods
+//! that run one command, DataVolumes of the installed system, and, when it fails, all objects, events and logs of its
+//! namespaces.
 
 mod claim;
 mod config;
@@ -35,4 +36,4 @@ pub use pod::{PodPlan, is_ready};
 pub use test::{Kind, PATIENCE, PAUSE, Test, run, run_alone};
 pub use tls::tls_acceptor;
 pub use usage::Usage;
-pub use volume::{condition, phase, says, sha256};
+pub use volume::{condition, condition_is_false_with, phase, sha256};

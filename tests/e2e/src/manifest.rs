@@ -10,7 +10,7 @@ pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 98, 0, 1));
 /// As small as a file system with a disk of 32 MiB in it may be.
 pub const SIZE: &str = "48Mi";
 
-/// A server with these bytes, whatever they are asked for by.
+/// A server with these bytes under every path.
 pub fn server(bytes: &[u8]) -> FaultServer {
     FaultServer::in_memory_on(HOST, bytes)
 }

@@ -1,4 +1,4 @@
-//! What an administrator may apply over the installation: the files in `deploy/options`.
+//! The manifests that an administrator may apply to the installation: the files in `deploy/options`.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::Test;
 
-/// Who applies.
+/// The field manager.
 const MANAGER: &str = "e2e";
 
 /// An option that is applied.
@@ -22,7 +22,7 @@ impl InstalledOption {
     /// Applies `deploy/options/NAME.yaml`.
     ///
     /// # Errors
-    /// When the file cannot be read, or the cluster does not take it.
+    /// When the file cannot be read, or the API server refuses an object.
     pub async fn apply(test: &Test, name: &str) -> Result<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/options");
         let path = folder.join(format!("{name}.yaml"));

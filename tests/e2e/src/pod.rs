@@ -12,12 +12,12 @@ use crate::test::PAUSE;
 
 /// The image that the cluster brings.
 const IMAGE: &str = "cdi.test/testpod:1";
-/// Who disk images belong to in KubeVirt.
+/// The owner of disk images in KubeVirt.
 const USER: i64 = 107;
-/// What has happened is known everywhere after it.
+/// How long an admission plugin may take to observe a change.
 const LATE: Duration = Duration::from_secs(10);
 
-/// A pod to be made.
+/// A pod to be created.
 #[derive(Clone, Debug)]
 pub struct PodPlan {
     name: String,
@@ -112,14 +112,14 @@ impl PodPlan {
         })
     }
 
-    /// Makes it.
+    /// Creates it.
     ///
     /// # Errors
-    /// As the API server says.
+    /// When the API server refuses the request.
     pub async fn make(&self, test: &Test) -> Result<Pod> {
         let begin = Instant::now();
         let mut made = test.create(self.object()).await;
-        // Who admits pods hears a moment later than we that a quota is gone.
+        // The admission plugin observes the removal of a quota a moment later than this test.
         let is_late = |error: &anyhow::Error| format!("{error:#}").contains("must specify");
         while made.as_ref().is_err_and(is_late) && begin.elapsed() < LATE {
             tokio::time::sleep(PAUSE).await;
@@ -128,7 +128,7 @@ impl PodPlan {
         made.with_context(|| format!("cannot make the pod {}", self.name))
     }
 
-    /// Makes it and waits until its command runs.
+    /// Creates it and waits until its command runs.
     ///
     /// # Errors
     /// When it does not start.
@@ -137,7 +137,7 @@ impl PodPlan {
         test.wait(&self.name, "running and ready", is_ready).await
     }
 
-    /// Makes it, waits for its end and returns what it printed.
+    /// Creates it, waits for its end and returns its output.
     ///
     /// # Errors
     /// When its command fails.

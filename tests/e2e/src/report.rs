@@ -1,4 +1,4 @@
-//! What is printed when a test fails: what the cluster knows about its namespace.
+//! The report of a failed test: objects, events and logs of its namespace.
 
 use api::v1beta1::{DataImportCron, DataSource, DataVolume};
 use k8s_openapi::NamespaceResourceScope;
@@ -37,7 +37,7 @@ pub async fn namespace(client: &Client, namespace: &str) {
     programs(client, namespace).await;
 }
 
-/// What the installed programs say of it, and what they complain of.
+/// The lines of the logs of the installed programs that name the namespace or report an error.
 async fn programs(client: &Client, namespace: &str) {
     let pods = Api::<Pod>::namespaced(client.clone(), crate::NAMESPACE);
     for pod in list::<Pod>(client, crate::NAMESPACE).await.unwrap_or_default() {

@@ -7,10 +7,10 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// On what it was measured.
+/// The machine and the commit that were measured.
 ///
 /// # Errors
-/// When this machine does not tell.
+/// When a file of the machine cannot be read, or a program cannot be started.
 pub fn about() -> Result<Value> {
     let read = |file: &str| std::fs::read_to_string(file).with_context(|| format!("no {file}"));
     let processors = read("/proc/cpuinfo")?;
@@ -32,14 +32,14 @@ fn output_of(program: &str, words: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Appends what [`about`] says, but the date, as a list.
+/// Appends the values of [`about`], except the date, as a list.
 pub fn list(text: &mut String, about: &Value) {
     for (key, value) in about.as_object().into_iter().flatten().filter(|(key, _)| *key != "date") {
         let _ = writeln!(text, "* {key}: {}", value.as_str().unwrap_or_default());
     }
 }
 
-/// Keeps both forms in a directory, under the day.
+/// Writes both formats to a directory; their names begin with the date.
 ///
 /// # Errors
 /// When they cannot be written.

@@ -1,4 +1,4 @@
-//! Tenants: service accounts that may edit in one namespace and have no rights elsewhere.
+//! Tenants: service accounts that may edit in one namespace and have no permissions elsewhere.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -12,19 +12,19 @@ use serde_json::json;
 use crate::Test;
 use crate::test::PAUSE;
 
-/// What every tenant's service account is called.
+/// The name of each tenant's service account.
 const ACCOUNT: &str = "tenant";
 /// Longer than any test takes.
 const TOKEN_SECONDS: u32 = 7200;
 
 impl Test {
     /// Another namespace, with a client that is authenticated as a service account with the ClusterRole `edit` in it.
-    /// Everything that is done through the returned `Test` is done with the rights of that account.
+    /// Everything that is done through the returned `Test` is done with the permissions of that account.
     ///
     /// # Errors
     /// When the API server refuses one of the objects.
     pub async fn tenant(&self) -> Result<Self> {
-        let mut tenant = self.beside().await?;
+        let mut tenant = self.other_namespace().await?;
         tenant.create::<ServiceAccount>(json!({ "metadata": { "name": ACCOUNT } })).await?;
         let binding = json!({
             "metadata": { "name": ACCOUNT },
@@ -45,7 +45,7 @@ impl Test {
         let mut config = self.config().await?;
         config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
         tenant.use_client(Client::try_from(config)?);
-        // The authorizer learns of the binding, and of the aggregated rules, some time after they were made.
+        // The authorizer observes the binding and the aggregated rules some time after they were created.
         let all = tenant.all_of("cdi.kubevirt.io", "v1beta1", "DataImportCron");
         for _ in 0..3000 {
             if all.list(&Default::default()).await.is_ok() {

@@ -23,28 +23,28 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 
 use crate::{config, report};
 
-/// Nothing in a cluster of one idle node takes longer, even beside a build on both cores. Longer than the failed component waits
-/// before another try.
+/// How long a wait lasts at most. Nothing in a cluster of one idle node takes longer, even during a build on both
+/// cores. Longer than the back-off of a failed component.
 pub const PATIENCE: Duration = Duration::from_secs(300);
-/// Between two looks.
+/// Between two requests of a wait.
 pub const PAUSE: Duration = Duration::from_millis(100);
 
 /// Tests that disturb the whole cluster hold it for writing, all others for reading.
 static CLUSTER: RwLock<()> = RwLock::const_new(());
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// A test at work.
+/// A running test.
 pub struct Test {
     client: Client,
     namespace: String,
     state: State,
-    /// The namespaces that were made beside it.
-    beside: Mutex<Vec<String>>,
+    /// The namespaces that the test created in addition to its own.
+    other_namespaces: Mutex<Vec<String>>,
     /// Keeps tests away that need the cluster for themselves.
     shared: tokio::sync::Mutex<Option<RwLockReadGuard<'static, ()>>>,
 }
 
-/// Runs a test in a namespace of its own, beside others.
+/// Runs a test in a namespace of its own, concurrently with others.
 ///
 /// # Panics
 /// When the test fails, or there is no cluster.
@@ -55,7 +55,7 @@ where
     run_held(name, Some(CLUSTER.blocking_read()), test);
 }
 
-/// As [`run`], with no other test at work: for those that pause or restart what all depend on.
+/// As [`run`], while no other test runs: for tests that pause or restart what all depend on.
 ///
 /// # Panics
 /// As [`run`].
@@ -74,19 +74,19 @@ fn run_held<F>(
 ) where
     F: Future<Output = Result<()>>,
 {
-    let state = State::from_environment().expect("the state folder is named rightly");
-    assert!(cluster::is_up(&state), "there is no cluster; `cargo xtask cluster up` makes one");
+    let state = State::from_environment().expect("the name of the state directory is valid");
+    assert!(cluster::is_up(&state), "there is no cluster; `cargo xtask cluster up` creates one");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let outcome = runtime.expect("a runtime can be made").block_on(async {
-        let test_at_work = std::sync::Arc::new(Test::begin(name, state, shared).await?);
-        let outcome = Caught(Box::pin(test(test_at_work.clone()))).await;
+    let outcome = runtime.expect("a runtime can be created").block_on(async {
+        let running_test = std::sync::Arc::new(Test::in_new_namespace(name, state, shared).await?);
+        let outcome = Caught(Box::pin(test(running_test.clone()))).await;
         if let Err(error) = &outcome {
             eprintln!("{name} failed: {error:#}\n");
-            for namespace in test_at_work.namespaces() {
-                report::namespace(&test_at_work.client, &namespace).await;
+            for namespace in running_test.namespaces() {
+                report::namespace(&running_test.client, &namespace).await;
             }
         }
-        let ended = test_at_work.end().await;
+        let ended = running_test.end().await;
         outcome.and(ended)
     });
     if let Err(error) = outcome {
@@ -94,7 +94,7 @@ fn run_held<F>(
     }
 }
 
-/// A future whose panic is an error, so that the report still comes.
+/// A future whose panic is an error, so that the report is still printed.
 struct Caught<F>(Pin<Box<F>>);
 
 impl<F: Future<Output = Result<()>>> Future for Caught<F> {
@@ -111,22 +111,22 @@ impl<F: Future<Output = Result<()>>> Future for Caught<F> {
 }
 
 impl Test {
-    async fn begin(
+    async fn in_new_namespace(
         name: &str,
         state: State,
         shared: Option<RwLockReadGuard<'static, ()>>,
     ) -> Result<Self> {
-        let client = Client::try_from(config(&state).await?).context("cannot make a client")?;
+        let client = Client::try_from(config(&state).await?).context("cannot create a client")?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{name}-{}-{count}", std::process::id());
-        let (beside, shared) = (Mutex::default(), shared.into());
-        let test = Self { client, namespace, state, beside, shared };
+        let (other_namespaces, shared) = (Mutex::default(), shared.into());
+        let test = Self { client, namespace, state, other_namespaces, shared };
         test.move_in().await?;
         Ok(test)
     }
 
     /// Sleeps, and lets tests that need the cluster for themselves run meanwhile.
-    pub async fn sleep_beside_all(&self, time: Duration) {
+    pub async fn sleep_without_cluster_lock(&self, time: Duration) {
         let mut shared = self.shared.lock().await;
         let was_held = shared.take().is_some();
         tokio::time::sleep(time).await;
@@ -145,34 +145,35 @@ impl Test {
         self.wait::<ServiceAccount>("default", "there", |_| true).await.map(|_| ())
     }
 
-    /// Another namespace, as of another tenant, for as long as this test is at work.
+    /// Creates another namespace, as of another tenant. It is deleted when this test ends.
     ///
     /// # Errors
-    /// When it cannot be made.
-    pub async fn beside(&self) -> Result<Self> {
+    /// When it cannot be created.
+    pub async fn other_namespace(&self) -> Result<Self> {
         let namespace = {
-            let mut beside = self.beside.lock();
-            let name = format!("{}-beside-{}", self.namespace, beside.len());
-            beside.push(name.clone());
+            let mut others = self.other_namespaces.lock();
+            let name = format!("{}-other-{}", self.namespace, others.len());
+            others.push(name.clone());
             name
         };
         let (client, state) = (self.client.clone(), self.state.clone());
-        let test = Self { client, namespace, state, beside: Mutex::default(), shared: None.into() };
+        let other_namespaces = Mutex::default();
+        let test = Self { client, namespace, state, other_namespaces, shared: None.into() };
         test.move_in().await?;
         Ok(test)
     }
 
-    /// Its own namespace, and those beside it.
+    /// Its own namespace, and the other ones that it created.
     fn namespaces(&self) -> Vec<String> {
-        let beside = self.beside.lock();
-        [std::slice::from_ref(&self.namespace), &beside[..]].concat()
+        let others = self.other_namespaces.lock();
+        [std::slice::from_ref(&self.namespace), &others[..]].concat()
     }
 
     async fn end(&self) -> Result<()> {
         let namespaces = Api::<Namespace>::all(self.client.clone());
         for name in self.namespaces() {
             match namespaces.delete(&name, &DeleteParams::default()).await {
-                // The test has left already.
+                // The test has deleted it already.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 outcome => outcome.map(drop).context("cannot remove the namespace")?,
             }
@@ -183,7 +184,7 @@ impl Test {
     /// Removes the namespace and waits until nothing of it is left.
     ///
     /// # Errors
-    /// When something stays.
+    /// When an object remains.
     pub async fn leave(&self) -> Result<()> {
         self.end().await?;
         self.wait_until_gone(&Api::<Namespace>::all(self.client.clone()), &self.namespace).await
@@ -204,7 +205,7 @@ impl Test {
         Chaos::new(self.state.clone())
     }
 
-    /// The administrator's way in.
+    /// The client configuration of the administrator.
     ///
     /// # Errors
     /// When its file cannot be read.
@@ -212,12 +213,12 @@ impl Test {
         config(&self.state).await
     }
 
-    /// Has everything from now on done with the rights of another client.
+    /// Sends all requests from now on with the permissions of another client.
     pub(crate) fn use_client(&mut self, client: Client) {
         self.client = client;
     }
 
-    /// A client with all rights, unless the test is a tenant's.
+    /// A client with all permissions, unless the test is a tenant's.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -236,10 +237,10 @@ impl Test {
         Api::namespaced_with(self.client.clone(), &self.namespace, &kind)
     }
 
-    /// Makes an object in the test's namespace.
+    /// Creates an object in the test's namespace.
     ///
     /// # Errors
-    /// As the API server says.
+    /// When the API server refuses the request.
     pub async fn create<K>(&self, object: Value) -> Result<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Kind,
@@ -248,10 +249,10 @@ impl Test {
         Ok(self.all::<K>().create(&PostParams::default(), &object).await?)
     }
 
-    /// Makes an object that belongs to no namespace. The test has to remove it; see [`Test::remove_global`].
+    /// Creates an object that belongs to no namespace. The test has to remove it; see [`Test::remove_global`].
     ///
     /// # Errors
-    /// As the API server says.
+    /// When the API server refuses the request.
     pub async fn create_global<K>(&self, object: Value) -> Result<K>
     where
         K: Resource<Scope = ClusterResourceScope, DynamicType = ()> + Kind,
@@ -263,7 +264,7 @@ impl Test {
     /// Removes an object that belongs to no namespace.
     ///
     /// # Errors
-    /// As the API server says.
+    /// When the API server refuses the request.
     pub async fn remove_global<K>(&self, name: &str) -> Result<()>
     where
         K: Resource<Scope = ClusterResourceScope, DynamicType = ()> + Kind,
@@ -273,7 +274,7 @@ impl Test {
         Ok(())
     }
 
-    /// Waits until an object is as the test wants it.
+    /// Waits until `good` holds for an object.
     ///
     /// # Errors
     /// When it does not become so; the error holds what it was at the end.
@@ -301,7 +302,7 @@ impl Test {
     /// Waits until there is no such object.
     ///
     /// # Errors
-    /// When it stays.
+    /// When it remains.
     pub async fn wait_until_gone<K>(&self, all: &Api<K>, name: &str) -> Result<()>
     where
         K: Kind,
@@ -317,28 +318,28 @@ impl Test {
         }
     }
 
-    /// Waits for an event in the namespace that says something.
+    /// Waits for an event in the namespace whose message contains `text`.
     ///
     /// # Errors
     /// When no such event is recorded.
-    pub async fn wait_for_event(&self, says: &str) -> Result<()> {
+    pub async fn wait_for_event(&self, text: &str) -> Result<()> {
         let events = self.all::<k8s_openapi::api::core::v1::Event>();
         let begin = Instant::now();
         loop {
             let list = events.list(&ListParams::default()).await?;
             let mut messages = list.iter().filter_map(|event| event.message.as_deref());
-            if messages.any(|message| message.contains(says)) {
+            if messages.any(|message| message.contains(text)) {
                 return Ok(());
             }
             if begin.elapsed() > PATIENCE {
-                bail!("no event says {says:?}");
+                bail!("no event contains {text:?}");
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 }
 
-/// What the bounds above have in common.
+/// The bounds that the functions above share.
 pub trait Kind: Clone + Debug + DeserializeOwned + Serialize {}
 impl<K: Clone + Debug + DeserializeOwned + Serialize> Kind for K {}
 

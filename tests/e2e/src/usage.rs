@@ -18,11 +18,11 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Of the process with this id.
+    /// The usage of the process with this id.
     ///
     /// # Errors
     /// When there is no such process.
-    pub fn of(pid: u32) -> Result<Self> {
+    pub fn read(pid: u32) -> Result<Self> {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
         let stat = read("stat").with_context(|| format!("process {pid} is gone"))?;
         // Behind its name, which may hold anything: the 12th and 13th field are its time as user and as system.

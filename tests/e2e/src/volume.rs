@@ -17,7 +17,6 @@ use sha2::{Digest, Sha256};
 use crate::test::{PATIENCE, PAUSE};
 use crate::{PodPlan, Test};
 
-/// How far it is.
 pub fn phase(volume: &DataVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
@@ -27,8 +26,8 @@ pub fn condition<'a>(volume: &'a DataVolume, kind: &str) -> Option<&'a Condition
     conditions.iter().find(|condition| condition.type_ == kind)
 }
 
-/// Whether a condition is False and its reason or message has these words.
-pub fn says(volume: &DataVolume, kind: &str, words: &str) -> bool {
+/// Whether a condition is False and its reason or message contains this text.
+pub fn condition_is_false_with(volume: &DataVolume, kind: &str, words: &str) -> bool {
     condition(volume, kind).is_some_and(|condition| {
         let texts = [&condition.reason, &condition.message];
         condition.status == "False" && texts.into_iter().flatten().any(|text| text.contains(words))
@@ -41,10 +40,10 @@ pub fn sha256(bytes: &[u8]) -> String {
 }
 
 impl Test {
-    /// Makes an object of any kind in the test's namespace, wherever its manifest says it is.
+    /// Creates an object of any kind in the test's namespace, whichever namespace its manifest names.
     ///
     /// # Errors
-    /// As the API server says.
+    /// When the API server refuses the request.
     pub async fn apply(&self, mut manifest: Value) -> Result<DynamicObject> {
         manifest["metadata"]["namespace"] = self.namespace().into();
         let text = |key: &str| manifest[key].as_str().unwrap_or_default();
@@ -55,10 +54,10 @@ impl Test {
         Ok(all.create(&PostParams::default(), &object).await?)
     }
 
-    /// Waits until a DataVolume is done, and checks what every one says then.
+    /// Waits until a DataVolume has succeeded, and checks the status that each has then.
     ///
     /// # Errors
-    /// When it is not done, or says something else.
+    /// When it does not succeed, or its status is another.
     pub async fn succeeded(&self, name: &str) -> Result<DataVolume> {
         let done = |volume: &DataVolume| phase(volume) == "Succeeded";
         let volume = self.wait(name, "Succeeded", done).await?;
@@ -73,11 +72,11 @@ impl Test {
         Ok(volume)
     }
 
-    /// What a pod reads from a PVC's disk: its first bytes, as `digest of size`. The pod is named after the PVC, and
-    /// is the first to use it where one was waited for. It goes when it has been listened to.
+    /// The first bytes of a PVC's disk, as a pod prints them: `digest of size`. The pod is named after the PVC. It is
+    /// the first consumer of a PVC that waits for one. It is deleted when its output has been read.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the disk cannot be read.
     pub async fn read(&self, claim: &str, bytes: u64) -> Result<String> {
         let found = self.all::<PersistentVolumeClaim>().get(claim).await?;
         let mode = found.spec.and_then(|spec| spec.volume_mode).unwrap_or_default();
@@ -87,7 +86,7 @@ impl Test {
         let plan =
             if mode == "Block" { plan.device(claim, "/disk") } else { plan.mount(claim, "/disk") };
         let found = plan.output(self).await?;
-        // A PVC stays for as long as there is a pod that has it, also one that has ended.
+        // A PVC is not deleted while a pod refers to it, even one that has ended.
         self.all::<Pod>().delete(&pod, &DeleteParams::default()).await?;
         Ok(found)
     }
@@ -102,10 +101,10 @@ impl Test {
         Ok(())
     }
 
-    /// Waits until nothing is left but these PVCs, and pods that the test made.
+    /// Waits until nothing is left but these PVCs, and pods that the test created.
     ///
     /// # Errors
-    /// Names what stays.
+    /// Names an object that remains.
     pub async fn only_these_are_left(&self, claims: &[&str]) -> Result<()> {
         let all = self.all::<PersistentVolumeClaim>();
         for claim in all.list(&ListParams::default()).await?.items {
@@ -157,7 +156,7 @@ impl Test {
     /// Waits for an event about a DataVolume.
     ///
     /// # Errors
-    /// With those there are.
+    /// When there is none; lists the reasons of the others.
     pub async fn event_message(&self, volume: &str, reason: &str) -> Result<String> {
         self.event_message_of("DataVolume", volume, reason).await
     }
@@ -165,7 +164,7 @@ impl Test {
     /// Waits for an event about an object of a kind.
     ///
     /// # Errors
-    /// With those there are.
+    /// When there is none; lists the reasons of the others.
     pub async fn event_message_of(&self, kind: &str, name: &str, reason: &str) -> Result<String> {
         let about = format!("involvedObject.kind={kind},involvedObject.name={name}");
         let about = ListParams::default().fields(&about);

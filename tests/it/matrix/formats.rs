@@ -1,10 +1,10 @@
-//! The rows: what an image is made of, and how it is packed.
+//! The rows: the content of an image, and its compression.
 
 use testkit::{
     BlockOptions, Compressor, Fill, KIB, MIB, Qcow2Options, QemuImg, SparseDisk, compress, ova,
 };
 
-/// What an image is made of.
+/// The content of an image.
 pub struct Format {
     pub name: &'static str,
     /// The image of a disk; `None` where the oracle is missing.
@@ -124,7 +124,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// In which words it is refused, wherever it comes from.
+    /// Part of the error message, which is the same for each source.
     pub fn refused(&self) -> Option<&'static str> {
         let in_a_stream = self.format.name == OVA && self.compression != "none";
         let because = "an OVA in a compressed stream (decompress it first)";

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use pipeline::{Options, Progress, Report};
 use sources::{Expected, Opener, SOURCES, Source};
 use testkit::require_tool;
-use tests::{Kind, Target, told};
+use tests::{Kind, Target, error_chain};
 
 use crate::each;
 
@@ -81,7 +81,7 @@ fn outcome(wire: &Wire, source: &Source, open: &Opener, kind: Kind) -> Option<St
 }
 
 fn import(open: &Opener, target: &Target) -> Result<Report, String> {
-    let source = open().map_err(|error| told(&error))?;
+    let source = open().map_err(|error| error_chain(&error))?;
     let target = pipeline::Target {
         path: target.path().to_owned(),
         available: None,
@@ -90,7 +90,7 @@ fn import(open: &Opener, target: &Target) -> Result<Report, String> {
     };
     let progress = Arc::new(Progress::default());
     let imported = pipeline::import(&*source, &target, &Options::default(), &progress);
-    imported.map_err(|error| told(&error))
+    imported.map_err(|error| error_chain(&error))
 }
 
 const HEAD: &str = "\

@@ -28,21 +28,21 @@ pub struct Source {
     pub kind: Kind,
 }
 
-/// What a source makes of the bytes that it has.
+/// The content that a source may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An image of any format, in any compression.
     Images,
     /// A container disk, which may not be compressed.
     ContainerDisks,
-    /// A guest's disk, whatever it looks like.
+    /// A guest's disk, whatever its bytes resemble.
     Disks,
 }
 
-/// What has to become of an image.
+/// The expected result for an image.
 pub enum Expected<'a> {
     Disk(&'a [u8]),
-    /// These very bytes, which are not looked into.
+    /// Exactly these bytes, which are not probed.
     AsItIs(&'a [u8]),
     Refused(String),
 }
@@ -80,7 +80,7 @@ fn http(bytes: &[u8]) -> Opener {
 }
 
 fn file(bytes: &[u8]) -> Opener {
-    let image = Image::of(bytes);
+    let image = Image::from_bytes(bytes);
     Box::new(move || {
         let path = image.path().to_str().expect("a temporary file has a simple name");
         importer::source(path, &HttpOptions::default())
@@ -113,9 +113,9 @@ fn gcs(bytes: &[u8]) -> Opener {
     })
 }
 
-/// A server each time: an import that is refused leaves in the middle of an answer, and nbdkit was seen to end then.
+/// A new server each time: an import that is refused disconnects during a response, and nbdkit has exited after that.
 fn nbd(bytes: &[u8]) -> Opener {
-    let image = Image::of(bytes);
+    let image = Image::from_bytes(bytes);
     let servers = Mutex::new(Vec::new());
     Box::new(move || {
         let path = image.path().to_str().expect("a temporary file has a simple name");
@@ -137,7 +137,7 @@ fn registry(bytes: &[u8]) -> Opener {
 }
 
 fn oci_archive(bytes: &[u8]) -> Opener {
-    let archive = Image::of(&ContainerImage::disk(bytes).archive(&["v1"]));
+    let archive = Image::from_bytes(&ContainerImage::disk(bytes).archive(&["v1"]));
     Box::new(move || {
         let location = format!("oci-archive:{}", archive.path().display());
         importer::source(&location, &for_amd64())

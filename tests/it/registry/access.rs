@@ -1,4 +1,4 @@
-//! Whom a registry trusts, where credentials go, and what happens on the way.
+//! Authentication at registries, the servers that get credentials, and connection failures.
 
 use testkit::{Fault, FaultServer, MIB, ServerCertificate, pattern};
 use tests::container::{Blob, ContainerImage, Tar};
@@ -196,7 +196,7 @@ fn only_needed_layers_are_fetched_once() {
     expect(&import(&registry.host(), "a:v1", &target), &target, &disk, "three layers");
     let sent = stores.each_ref().map(FaultServer::body_bytes_sent);
     assert_eq!(sent[0], 0, "the base was not needed");
-    // A connection that is given up for others may have been sent a little more.
+    // A connection that is replaced by others may have been sent a little more.
     assert!(sent[1] < 2 * layers[1].bytes.len() as u64, "{sent:?}");
 }
 

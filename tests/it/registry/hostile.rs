@@ -1,4 +1,4 @@
-//! Images that are not what they say, and images that mean harm.
+//! Images whose content contradicts their metadata, and malicious images.
 
 use testkit::{MIB, pattern};
 use tests::Target;
@@ -65,7 +65,7 @@ fn digest_mismatch_is_refused() {
         let message = refusal(&registry, "a:v1");
         assert!(message.contains("Failed to read registry image"), "{case}: {message}");
     }
-    // A manifest that is not the one that was asked for, by us or by its index.
+    // A manifest with another digest than the one requested by the client or named by its index.
     let other = ContainerImage::disk(&pattern(MIB));
     let headers = vec![format!("Content-Type: {}", good.media_type)];
     let reply = Reply { status: 200, headers, body: other.manifest.clone() };
@@ -78,7 +78,7 @@ fn digest_mismatch_is_refused() {
         let message = refusal(&registry, &name);
         assert!(message.contains("the manifest is not what the image names"), "{name}: {message}");
     }
-    // A tag whose digest the registry itself contradicts.
+    // A tag whose manifest does not match the digest in the registry's header.
     let headers = vec![
         format!("Content-Type: {}", good.media_type),
         format!("Docker-Content-Digest: {}", digest(b"else")),

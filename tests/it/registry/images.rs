@@ -1,4 +1,4 @@
-//! What images look like, and which disk comes out of them.
+//! Layouts of images, and the disk that each contains.
 
 use testkit::{MIB, Qcow2Options, QemuImg, SparseDisk, pattern};
 use tests::container::{Blob, ContainerImage, Packing, Tar, index};
@@ -133,16 +133,16 @@ fn layer_must_be_a_tar_but_an_artifact_is_a_disk() {
     let config =
         || Blob { media_type: "application/vnd.oci.empty.v1+json".into(), bytes: b"{}".to_vec() };
     let blob = |kind: &str| Blob { media_type: kind.into(), bytes: disk.clone() };
-    let image = ContainerImage::of(config(), vec![blob("application/x-raw-disk")]);
+    let image = ContainerImage::from_blobs(config(), vec![blob("application/x-raw-disk")]);
     let registry = StandIn::start().image("a", "disk", &image);
     let target = Target::file();
     expect(&import(&registry.host(), "a:disk", &target), &target, &disk, "artifact");
-    let image = ContainerImage::of(config(), vec![blob(LAYER)]);
+    let image = ContainerImage::from_blobs(config(), vec![blob(LAYER)]);
     let registry = StandIn::start().image("a", "v1", &image);
     let message = refusal(&registry, "a:v1");
     assert!(message.contains("tar archive"), "{message}");
     // A damaged artifact is found out at its end.
-    let image = ContainerImage::of(config(), vec![blob("application/x-raw-disk")]);
+    let image = ContainerImage::from_blobs(config(), vec![blob("application/x-raw-disk")]);
     let registry = StandIn::start().image("a", "v1", &image);
     let mut body = disk.clone();
     body[77] ^= 1;

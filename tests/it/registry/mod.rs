@@ -1,4 +1,4 @@
-//! Container disks: what registries and archives hold, how it is asked for, and what is refused.
+//! Container disks: contents of registries and archives, the requests for them, and what is refused.
 
 mod access;
 mod hostile;

@@ -8,7 +8,7 @@ use testkit::{MIB, Proxy, pattern, require_tool};
 use crate::chromium::Browser;
 use crate::world::{Server, TestCluster};
 
-/// What the page says in the end, when the n-th body breaks after `cuts[n]` bytes.
+/// The final message of the page, when the n-th body breaks after `cuts[n]` bytes.
 fn upload(cluster: &TestCluster, token: &str, image: &[u8], cuts: &str) -> Option<String> {
     let node = require_tool("node")?;
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -61,7 +61,7 @@ pub fn write_to_disk<R: Read>(
     thread::scope(|scope| {
         let write = || {
             let outcome = write_frames(&receiver, disk, &mut pool.take(), &has_failed);
-            // Otherwise the sender would block for ever.
+            // Otherwise the sender would block without end.
             if outcome.is_err() {
                 has_failed.store(true, Ordering::Relaxed);
                 while receive_frame(&receiver).is_some() {}

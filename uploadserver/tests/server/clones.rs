@@ -25,7 +25,7 @@ fn cloned(preallocated: bool) -> ServerExit {
 fn packed(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let tar = require_tool("tar")?;
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("note"), b"beside the disk").unwrap();
+    std::fs::write(folder.path().join("note"), b"next to the disk").unwrap();
     let mut file = std::fs::File::create(folder.path().join(name)).unwrap();
     // Holes are found by the file system.
     for (block, bytes) in bytes.chunks(4096).enumerate() {
@@ -77,7 +77,7 @@ fn files_are_cloned_with_their_holes() {
         let answer = server.client().post(PATH, FILES, &framed(&tar));
         assert_eq!((answer.status, answer.body.as_str()), (200, ""));
         assert!(server.disk().expect("a disk") == disk);
-        assert_eq!(std::fs::read(server.data().join("note")).unwrap(), b"beside the disk");
+        assert_eq!(std::fs::read(server.data().join("note")).unwrap(), b"next to the disk");
         let facts = std::fs::metadata(server.data().join("disk.img")).unwrap();
         let allocated = std::os::unix::fs::MetadataExt::blocks(&facts) * 512;
         assert_eq!(allocated >= disk.len() as u64, preallocate, "{allocated}");

@@ -91,8 +91,8 @@ fn resume(server: &Server, headers: &str, entries: &[(Entry, &[u8])]) -> RawResp
         let begin = offered(server).start_for(SOURCE);
         server.client().post(PATH, headers, &stream(entries, begin))
     });
-    let is_told = |answer: &RawResponse| !answer.body.contains("sent nothing");
-    answers.find(is_told).expect("an end")
+    let is_final = |answer: &RawResponse| !answer.body.contains("sent nothing");
+    answers.find(is_final).expect("the earlier request ends")
 }
 
 fn on_device(device: &LoopDevice) -> Server {

@@ -22,7 +22,7 @@ struct Tus {
 }
 
 impl Tus {
-    fn of(server: &Server) -> Self {
+    fn connect(server: &Server) -> Self {
         Self { client: server.client() }
     }
 
@@ -31,8 +31,8 @@ impl Tus {
         self.client.post(PATH, &headers, b"")
     }
 
-    /// Where a new upload is.
-    fn begin(&self, length: usize) -> String {
+    /// The path of a new upload.
+    fn start_upload(&self, length: usize) -> String {
         let answer = self.create(length, "");
         assert_eq!(answer.status, 201, "{answer:?}");
         location(&answer)
@@ -47,7 +47,7 @@ impl Tus {
     fn offset(&self, path: &str) -> u64 {
         let mut answers = (0..20).map(|_| self.head_upload(path));
         let answer =
-            answers.find(|answer| answer.status != 423).expect("an end of those that left");
+            answers.find(|answer| answer.status != 423).expect("disconnected requests end");
         assert_eq!(answer.status, 200, "{answer:?}");
         offset(&answer)
     }
@@ -63,8 +63,8 @@ impl Tus {
     /// overtakes it.
     fn resume(&self, path: &str, send: impl Fn(u64) -> RawResponse) -> RawResponse {
         let mut answers = (0..20).map(|_| send(self.offset(path)));
-        let is_told = |answer: &RawResponse| ![409, 423].contains(&answer.status);
-        answers.find(is_told).expect("an end of those that left")
+        let is_final = |answer: &RawResponse| ![409, 423].contains(&answer.status);
+        answers.find(is_final).expect("disconnected requests end")
     }
 
     /// Announces all of `body`, sends its first `n` bytes, and disconnects.
@@ -121,8 +121,8 @@ fn interrupted_upload_resumes_at_any_byte() {
     }
     for (name, image) in images {
         let server = Server::start();
-        let tus = Tus::of(&server);
-        let path = tus.begin(image.len());
+        let tus = Tus::connect(&server);
+        let path = tus.start_upload(image.len());
         assert_eq!(tus.offset(&path), 0, "{name}");
         let length = image.len() as u64;
         let cuts = [0, 1, 511, 512, HEAD - 1, HEAD, HEAD + 1, MIB, length / 2, length - 1];
@@ -148,8 +148,8 @@ fn interrupted_upload_resumes_at_any_byte() {
 fn interrupted_compressed_body_counts_decoded_bytes() {
     let image = SparseDisk::mixed(4 * MIB, 7).bytes();
     let server = Server::start();
-    let tus = Tus::of(&server);
-    let path = tus.begin(image.len());
+    let tus = Tus::connect(&server);
+    let path = tus.start_upload(image.len());
     for divisor in [1000, 7, 3, 2] {
         let at = tus.offset(&path);
         let body = packed(&image[at as usize..]);
@@ -174,11 +174,11 @@ fn interrupted_compressed_body_counts_decoded_bytes() {
 #[test]
 fn requests_get_the_responses_of_the_tus_protocol() {
     let server = Server::start();
-    let tus = Tus::of(&server);
+    let tus = Tus::connect(&server);
     let answer = tus.client.ask("OPTIONS", PATH, "");
     assert_eq!((answer.status, answer.header("tus-version")), (204, Some("1.0.0")));
     assert_eq!(answer.header("tus-extension"), Some("creation"));
-    let path = tus.begin(1000);
+    let path = tus.start_upload(1000);
     let length = "Upload-Length: 1000\r\n";
     let wrong_kind = "Content-Type: application/octet-stream\r\nUpload-Offset: 0\r\n";
     let twice = "Upload-Offset: 0\r\nContent-Encoding: gzip\r\n";
@@ -223,8 +223,8 @@ fn requests_get_the_responses_of_the_tus_protocol() {
 fn wrong_checksum_leaves_no_disk_and_a_second_one_is_rejected() {
     let image = pattern(2 * MIB);
     let server = Server::start();
-    let tus = Tus::of(&server);
-    let path = tus.begin(image.len());
+    let tus = Tus::connect(&server);
+    let path = tus.start_upload(image.len());
     let answer = tus.append(&path, 0, &repr_digest(b"something else"), &image);
     assert_eq!(answer.status, 400, "{answer:?}");
     assert!(answer.body.contains("checksum mismatch"), "{}", answer.body);
@@ -245,7 +245,7 @@ fn raw_disk_resumes_in_the_next_process() {
     let image = SparseDisk::mixed(3 * UNIT + 5 * MIB, 11).bytes();
     let name = "Upload-Metadata: fingerprint YWJj\r\n"; // abc
     let mut server = Server::with(|settings| settings.checkpoint_every = Default::default());
-    let tus = Tus::of(&server);
+    let tus = Tus::connect(&server);
     let answer = tus.create(image.len(), name);
     assert_eq!(answer.status, 201, "{answer:?}");
     let path = location(&answer);
@@ -254,14 +254,14 @@ fn raw_disk_resumes_in_the_next_process() {
     while !server.files().iter().any(|name| name == ".disk.img.cdi-journal") {}
     server = server.again();
     assert_eq!(server.disk(), None);
-    let tus = Tus::of(&server);
+    let tus = Tus::connect(&server);
     let answer = tus.create(image.len(), name);
     assert_eq!((answer.status, location(&answer)), (200, path.clone()), "it is known");
     let at = tus.offset(&path);
     assert!(at.is_multiple_of(UNIT) && UNIT <= at && at <= sent as u64, "{at}");
     // Nothing is lost by a second restart either.
     server = server.again();
-    let tus = Tus::of(&server);
+    let tus = Tus::connect(&server);
     assert!(tus.offset(&path) >= at);
     let at = tus.offset(&path);
     let answer = tus.append(&path, at, &repr_digest(&image), &image[at as usize..]);
@@ -278,11 +278,11 @@ fn other_images_start_again_in_the_next_process() {
     let Some(image) = compress(Compressor::GZIP, &raw) else { return };
     let name = "Upload-Metadata: fingerprint YWJj\r\n";
     let mut server = Server::start();
-    let tus = Tus::of(&server);
+    let tus = Tus::connect(&server);
     let answer = tus.create(image.len(), name);
     assert_eq!(tus.append(&location(&answer), 0, "", &image[..image.len() / 2]).status, 204);
     server = server.again();
-    let tus = Tus::of(&server);
+    let tus = Tus::connect(&server);
     assert_eq!(tus.head_upload(&location(&answer)).status, 404);
     let answer = tus.create(image.len(), name);
     assert_eq!(answer.status, 201, "{answer:?}");
@@ -294,10 +294,10 @@ fn other_images_start_again_in_the_next_process() {
 fn idle_upload_is_replaced_by_another_one() {
     let image = pattern(2 * MIB);
     let server = Server::start();
-    let tus = Tus::of(&server);
-    let first = tus.begin(image.len());
+    let tus = Tus::connect(&server);
+    let first = tus.start_upload(image.len());
     assert_eq!(tus.append(&first, 0, "", &image[..MIB as usize]).status, 204);
-    let second = tus.begin(image.len());
+    let second = tus.start_upload(image.len());
     assert_ne!(first, second);
     assert_eq!(tus.head_upload(&first).status, 404);
     // While an upload is continued, others are rejected.
@@ -316,8 +316,8 @@ fn idle_upload_is_replaced_by_another_one() {
 fn single_request_upload_replaces_an_idle_resumable_one() {
     let image = pattern(2 * MIB);
     let server = Server::start();
-    let tus = Tus::of(&server);
-    let path = tus.begin(image.len());
+    let tus = Tus::connect(&server);
+    let path = tus.start_upload(image.len());
     assert_eq!(tus.append(&path, 0, "", &image[..MIB as usize]).status, 204);
     assert_eq!(server.upload("/v1beta1/upload", &image).status, 200);
     assert!(server.disk().expect("a disk") == image);
@@ -329,8 +329,8 @@ fn single_request_upload_replaces_an_idle_resumable_one() {
 fn later_request_takes_over_from_a_hanging_connection() {
     let image = pattern(2 * MIB);
     let server = Server::start();
-    let tus = Tus::of(&server);
-    let path = tus.begin(image.len());
+    let tus = Tus::connect(&server);
+    let path = tus.start_upload(image.len());
     let mut hanging = tus.client.connect();
     hanging.send(head(&path, 0, "", image.len()).as_bytes());
     hanging.send(&image[..MIB as usize]);
@@ -347,9 +347,9 @@ fn too_large_image_ends_the_upload_with_its_reason() {
     let server = Server::with(|settings| {
         settings.image_size = Some(contract::ByteCount::mebibytes(4));
     });
-    let tus = Tus::of(&server);
+    let tus = Tus::connect(&server);
     let image = pattern(32 * MIB);
-    let path = tus.begin(image.len());
+    let path = tus.start_upload(image.len());
     let answer = tus.append(&path, 0, "", &image);
     assert_eq!(answer.status, 400, "{answer:?}");
     let words = "effective image size is larger than the reported available storage";
@@ -365,8 +365,8 @@ fn device_shows_no_disk_before_the_upload_is_complete() {
     let path = device.path().to_owned();
     let server = Server::with(|settings| settings.destination = path.clone());
     let image = SparseDisk::mixed(6 * MIB, 8).bytes();
-    let tus = Tus::of(&server);
-    let upload = tus.begin(image.len());
+    let tus = Tus::connect(&server);
+    let upload = tus.start_upload(image.len());
     for end in [HEAD, 3 * MIB, 6 * MIB - 1] {
         let at = tus.offset(&upload);
         tus.interrupt(&upload, at, "", &image[at as usize..], (end - at) as usize);

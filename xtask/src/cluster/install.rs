@@ -11,7 +11,8 @@ use crate::{deps, shell};
 /// How long the installed programs may take until they are ready.
 const READY_WITHIN: &str = "--timeout=180s";
 
-/// Installs as a user does: images where nodes find them, `kubectl apply -f deploy`; then waits until all programs answer.
+/// Installs as a user does: images where nodes find them, `kubectl apply -f deploy`; then waits until all programs
+/// respond.
 ///
 /// # Errors
 /// When an image cannot be built or loaded, or a program does not become ready.

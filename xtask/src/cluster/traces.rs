@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 
 use crate::shell;
 
-/// What a cluster could leave on the machine: for each kind of thing, one line for each of them.
+/// Resources that a cluster could leave on the machine: for each kind, one line for each resource.
 #[derive(PartialEq, Eq)]
 pub struct Traces(Vec<(&'static str, BTreeSet<String>)>);
 

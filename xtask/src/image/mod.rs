@@ -262,7 +262,7 @@ fn sha256(bytes: &[u8]) -> io::Result<String> {
     digest.map(str::to_owned).ok_or_else(|| io::Error::other("sha256sum printed no digest"))
 }
 
-/// The files of every image and its programs. A folder comes before its content.
+/// The files of every image and its programs. A directory precedes its content.
 fn files(image: &Image, programs: &[(&str, PathBuf)]) -> Result<Vec<Entry>> {
     let authorities = fs::read(AUTHORITIES).with_context(|| {
         format!("cannot read {AUTHORITIES}: install the package ca-certificates")

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The output of one `cargo test`, read line by line as it comes.
+/// The output of one `cargo test`, read line by line as it is written.
 #[derive(Debug, Default)]
 pub struct TestOutput {
     programs: Vec<TestProgram>,

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_told_apart_by_the_paths_of_sources() {
+    fn source_path_determines_the_test_layer() {
         assert_eq!(layer_of("unittests src/bin/cdi-importer.rs"), "unit tests");
         assert_eq!(layer_of("it/main.rs"), "tests of whole programs (tests/it)");
         assert_eq!(layer_of("tests/it/main.rs"), "tests of one crate");

@@ -23,7 +23,8 @@ pub(super) fn reserve_slot<'a>(
     target: &PersistentVolumeClaim,
     parts: &Parts,
 ) -> Result<Option<Slot<'a>>, usize> {
-    let limit = engine.settings.clones_max.filter(|_| !clone::has_begun(&parts.temporary()));
+    let limit =
+        engine.settings.clones_max.filter(|_| !clone::has_begun(&parts.intermediate_objects()));
     let Some(limit) = limit else { return Ok(None) };
     let class = meta::storage_class_name(target).unwrap_or_default();
     let at_work = || clones_at_work(engine, target);
@@ -45,8 +46,8 @@ fn clones_at_work(engine: &Engine, target: &PersistentVolumeClaim) -> Vec<Key> {
         let metadata = &target.metadata;
         let namespace = facts::source_namespace(target).unwrap_or(meta::namespace(metadata));
         let names = Names::noted(metadata);
-        let parts = Parts::of(engine, namespace, meta::uid(metadata), &names);
-        clone::is_at_work(&parts.temporary(), engine.now())
+        let parts = Parts::observe(engine, namespace, meta::uid(metadata), &names);
+        clone::is_active(&parts.intermediate_objects(), engine.now())
     };
     let all = owners.into_iter().flat_map(|uid| caches.claims.find(&Term::ClonedTo(uid.into())));
     let mut all: Vec<_> = all.collect();

@@ -89,7 +89,7 @@ fn namespace_of_parts(target: &PersistentVolumeClaim) -> &str {
 fn add_cached<K: Kind + Writable>(engine: &Engine, uid: &str, found: &mut Vec<OrphanedObject>) {
     let Some(cache) = K::store(&engine.api.caches) else { return };
     let objects = cache.find(&Term::MadeFor(uid.to_owned()));
-    found.extend(objects.iter().map(|object| OrphanedObject::of(object.as_ref())));
+    found.extend(objects.iter().map(|object| OrphanedObject::from_object(object.as_ref())));
 }
 
 async fn add_listed<K: Kind + Writable>(
@@ -99,7 +99,7 @@ async fn add_listed<K: Kind + Writable>(
 ) -> Result<(), Error> {
     let selector = format!("{}={}", labels::OWNED_BY_UID, meta::uid(&target.metadata));
     for object in engine.api.list::<K>(namespace_of_parts(target), &selector).await? {
-        let orphan = OrphanedObject::of(&object);
+        let orphan = OrphanedObject::from_object(&object);
         let is_known = |known: &OrphanedObject| {
             known.reference.kind == orphan.reference.kind
                 && known.reference.key == orphan.reference.key

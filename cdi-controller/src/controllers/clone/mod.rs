@@ -96,7 +96,7 @@ async fn plan_next<'a>(
         }
     };
     let uid = meta::uid(&target.metadata);
-    let parts = Parts::of(engine, &origin.namespace, uid, &Names::of(uid, &plan));
+    let parts = Parts::observe(engine, &origin.namespace, uid, &Names::for_plan(uid, &plan));
     let slot = match admission::reserve_slot(engine, target, &parts) {
         Ok(slot) => slot,
         Err(limit) => {

@@ -4,7 +4,7 @@ use api::annotations::request;
 use api::v1beta1::VolumeCloneSource;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use crate::controllers::clone_facts::{self as facts, Found, Parts};
+use crate::controllers::clone_facts::{self as facts, FoundCloneSource, Parts};
 use crate::controllers::workers;
 use crate::engine::{Engine, Error, scrape};
 use controller_core::clone::{self, ClonePlan, Facts, Origin, Phase, Source, Step};
@@ -14,23 +14,23 @@ pub(super) async fn find_step(
     engine: &Engine,
     target: &PersistentVolumeClaim,
     clone_source: &VolumeCloneSource,
-    found: &Found,
+    found: &FoundCloneSource,
     plan: &ClonePlan,
     parts: &Parts,
 ) -> Result<Step, Error> {
-    let temporary = parts.temporary();
+    let temporary = parts.intermediate_objects();
     let reads_source = matches!(plan, ClonePlan::CsiClone | ClonePlan::Snapshot { .. })
         && temporary.claim.is_none()
         && temporary.snapshot.is_none();
     let pods = match found {
-        Found::Claim(claim) if reads_source => {
+        FoundCloneSource::Claim(claim) if reads_source => {
             let metadata = &claim.metadata;
             workers::pods_with(engine, meta::namespace(metadata), meta::name(metadata)).await?
         }
         _ => Vec::new(),
     };
     let content = match (found, plan) {
-        (Found::Snapshot(snapshot), ClonePlan::RestoreAndCopy { .. })
+        (FoundCloneSource::Snapshot(snapshot), ClonePlan::RestoreAndCopy { .. })
             if temporary.source_claim.is_none() && temporary.claim.is_none() =>
         {
             facts::content_of(engine, snapshot).await?
@@ -39,12 +39,12 @@ pub(super) async fn find_step(
     };
     let (writers, state);
     let source = match found {
-        Found::Claim(claim) => {
+        FoundCloneSource::Claim(claim) => {
             writers = clone::writers(&pods, meta::name(&claim.metadata));
             let populated = facts::is_filled(engine, claim);
             Source::Claim { claim, populated, writers: &writers }
         }
-        Found::Snapshot(snapshot) => {
+        FoundCloneSource::Snapshot(snapshot) => {
             state = clone::state_of(snapshot, content.as_ref());
             Source::Snapshot(&state)
         }

@@ -3,7 +3,7 @@
 use api::v1beta1::VolumeCloneSource;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use crate::controllers::clone_facts::{self as facts, Found};
+use crate::controllers::clone_facts::{self as facts, FoundCloneSource};
 use crate::engine::{Engine, Error, rights};
 use controller_core::clone::{self, ClonePlan, Decision, Origin, Phase, Refusal, Wait};
 use controller_core::meta;
@@ -49,11 +49,11 @@ pub(super) async fn choose_strategy(
     engine: &Engine,
     target: &PersistentVolumeClaim,
     origin: &Origin,
-    found: &Found,
+    found: &FoundCloneSource,
 ) -> Result<Choice, Error> {
     let class = match found {
-        Found::Claim(claim) => facts::class_for_snapshot(engine, claim, target).await?,
-        Found::Snapshot(_) => None,
+        FoundCloneSource::Claim(claim) => facts::class_for_snapshot(engine, claim, target).await?,
+        FoundCloneSource::Snapshot(_) => None,
     };
     let class_name = class.as_ref().map(|class| class.name.as_str());
     if let Some(plan) = clone::noted_plan(&target.metadata, origin.kind, class_name) {
@@ -64,8 +64,8 @@ pub(super) async fn choose_strategy(
         return Ok(Choice::Open(clone::plan_progress(target, Phase::Pending, waits_for)));
     }
     let content = match found {
-        Found::Snapshot(snapshot) => facts::content_of(engine, snapshot).await?,
-        Found::Claim(_) => None,
+        FoundCloneSource::Snapshot(snapshot) => facts::content_of(engine, snapshot).await?,
+        FoundCloneSource::Claim(_) => None,
     };
     let facts = facts::of_decision(engine, target, found, content.as_ref(), class.as_ref())?;
     Ok(match clone::plan_clone(&facts) {

@@ -7,7 +7,7 @@ use api::v1beta1::{ClaimVolumeMode, ContentType, StorageProfile};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::storage::class_name;
-use super::{Found, capacity, class_of, profile_of, volume_of};
+use super::{FoundCloneSource, capacity, class_of, profile_of, volume_of};
 use crate::engine::{Engine, Error};
 use controller_core::clone::{
     ChosenClass, ClaimFacts, ClassFacts, CloneFacts, ContentFacts, SnapshotClass, SnapshotFacts,
@@ -25,19 +25,19 @@ use controller_core::{config, copy, meta};
 pub fn of_decision(
     engine: &Engine,
     target: &PersistentVolumeClaim,
-    found: &Found,
+    found: &FoundCloneSource,
     content: Option<&VolumeSnapshotContent>,
     class: Option<&ChosenClass>,
 ) -> Result<CloneFacts, Error> {
     let source = match found {
-        Found::Claim(claim) => SourceFacts::Claim(Some(ClaimFacts {
+        FoundCloneSource::Claim(claim) => SourceFacts::Claim(Some(ClaimFacts {
             driver: driver(engine, claim)?,
             mode: mode_of(claim),
             request: meta::requested(claim).and_then(meta::bytes),
             capacity: capacity(claim),
             snapshot_class: class.map(|class| class.name.clone()),
         })),
-        Found::Snapshot(snapshot) => SourceFacts::Snapshot(Some(SnapshotFacts {
+        FoundCloneSource::Snapshot(snapshot) => SourceFacts::Snapshot(Some(SnapshotFacts {
             content: content.map(|content| ContentFacts {
                 driver: content.spec.driver.clone(),
                 mode: content_mode(content).unwrap_or(ClaimVolumeMode::Filesystem),
@@ -50,8 +50,8 @@ pub fn of_decision(
     let strategy_override = active.and_then(|cdi| cdi.spec.clone_strategy_override);
     let disk = ContentType::Kubevirt.as_str();
     let source_is_disk = match found {
-        Found::Claim(claim) => copy::content_of(&claim.metadata) == disk,
-        Found::Snapshot(_) => true,
+        FoundCloneSource::Claim(claim) => copy::content_of(&claim.metadata) == disk,
+        FoundCloneSource::Snapshot(_) => true,
     };
     Ok(CloneFacts {
         target: of_target(engine, target),

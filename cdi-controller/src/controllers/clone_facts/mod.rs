@@ -21,24 +21,25 @@ use controller_core::{meta, ownership};
 pub use decision::{class_for_snapshot, of_decision};
 pub use parts::Parts;
 pub use storage::{
-    class_of, first_class_of, is_placed, is_profiled, profile_of, restore_class, room, volume_of,
+    class_of, first_class_of, is_placed, is_profiled, profile_of, restore_class, usable_size,
+    volume_of,
 };
 
 /// The source of a clone.
-pub enum Found {
+pub enum FoundCloneSource {
     Claim(Arc<PersistentVolumeClaim>),
     Snapshot(Arc<VolumeSnapshot>),
 }
 
-/// Namespace of the source of a claim, and of everything that is made for the clone. `None`: it is not said, so it is the
-/// claim's own.
+/// Namespace of the source of a PVC, and of the intermediate objects of the clone. `None`: not specified, so it is the
+/// PVC's own.
 pub fn source_namespace(target: &PersistentVolumeClaim) -> Option<&str> {
     let noted = meta::annotation(&target.metadata, state::DATA_SOURCE_NAMESPACE);
     let reference = target.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
     noted.or_else(|| reference?.namespace.as_deref()).filter(|name| !name.is_empty())
 }
 
-/// The VolumeCloneSource that a claim refers to.
+/// The VolumeCloneSource that a PVC refers to.
 pub fn clone_source(
     engine: &Engine,
     target: &PersistentVolumeClaim,
@@ -49,18 +50,20 @@ pub fn clone_source(
     engine.api.caches.clone_sources.get(namespace, &reference.name)
 }
 
-/// What is cloned. `None`: it is not there.
-pub fn find(engine: &Engine, origin: &Origin) -> Option<Found> {
+/// The source of a clone. `None`: it does not exist.
+pub fn find(engine: &Engine, origin: &Origin) -> Option<FoundCloneSource> {
     let caches = &engine.api.caches;
     match origin.kind {
-        OriginKind::Claim => caches.claims.get(&origin.namespace, &origin.name).map(Found::Claim),
+        OriginKind::Claim => {
+            caches.claims.get(&origin.namespace, &origin.name).map(FoundCloneSource::Claim)
+        }
         OriginKind::Snapshot => {
-            caches.snapshots.get(&origin.namespace, &origin.name).map(Found::Snapshot)
+            caches.snapshots.get(&origin.namespace, &origin.name).map(FoundCloneSource::Snapshot)
         }
     }
 }
 
-/// The storage's side of a snapshot, which is read when it is needed: few clones do.
+/// The VolumeSnapshotContent of a snapshot, which is read on demand: few clones need it.
 ///
 /// # Errors
 /// [`Error::Api`].
@@ -75,7 +78,6 @@ pub async fn content_of(
     }
 }
 
-/// What a claim has.
 pub fn capacity(claim: &PersistentVolumeClaim) -> Option<contract::ByteCount> {
     meta::bytes(claim.status.as_ref()?.capacity.as_ref()?.get("storage")?)
 }
@@ -87,7 +89,7 @@ pub fn is_filled(engine: &Engine, claim: &PersistentVolumeClaim) -> bool {
     let volumes = &engine.api.caches.volumes;
     let namespace = meta::namespace(metadata);
     if owner.is_some_and(|owner| volumes.is_undecodable(namespace, &owner.name)) {
-        return false; // whether the DataVolume is done is not known
+        return false; // whether the DataVolume is complete is not known
     }
     let volume = owner.and_then(|owner| volumes.get(namespace, &owner.name));
     let is_filled_by_pod = is_import_target(metadata) || is_upload_target(metadata);

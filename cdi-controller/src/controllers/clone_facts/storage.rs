@@ -12,7 +12,7 @@ use controller_core::snapshot::VolumeSnapshotContent;
 use controller_core::volume::PersistentVolume;
 use controller_core::{classes, config, meta};
 
-/// The class that a claim names.
+/// The class that a PVC names.
 pub fn class_of(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>> {
     engine.api.caches.classes.get("", class_name(claim)?)
 }
@@ -21,25 +21,25 @@ pub(super) fn class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.spec.as_ref()?.storage_class_name.as_deref()
 }
 
-/// The profile of the class that a claim names.
+/// The profile of the class that a PVC names.
 pub fn profile_of(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Arc<StorageProfile>> {
     engine.api.caches.profiles.get("", class_name(claim)?)
 }
 
-/// Whether it is known what the storage of a claim is good for. A new class has no profile for a moment.
+/// Whether the capabilities of a PVC's storage are known. A new class has no profile at first.
 pub fn is_profiled(engine: &Engine, claim: &PersistentVolumeClaim) -> bool {
     let profile = profile_of(engine, claim);
     class_of(engine, claim).is_none() || profile.is_some_and(|profile| profile.status.is_some())
 }
 
-/// The volume of a claim.
+/// The volume of a PVC.
 pub fn volume_of(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolume>> {
     let name = claim.spec.as_ref()?.volume_name.as_deref()?;
     engine.api.caches.persistent_volumes.get("", name)
 }
 
-/// The class of a claim that is made of a snapshot to be copied: what the claim has, if it is there, else the first of the
-/// driver by name.
+/// The class of a PVC that is restored from a snapshot to be copied: that of the PVC if it exists, else the driver's
+/// first class by name.
 pub fn restore_class(
     engine: &Engine,
     parts: &Parts,
@@ -58,14 +58,14 @@ pub fn first_class_of(engine: &Engine, driver: &str) -> Option<Arc<StorageClass>
     all.into_iter().next()
 }
 
-/// Whether it is known where a claim is going to be.
+/// Whether the node or topology of the volume is known.
 pub fn is_placed(engine: &Engine, target: &PersistentVolumeClaim) -> bool {
     let class = class_of(engine, target);
     !controller_core::claim::waits_for_consumer(target, class.as_deref())
 }
 
-/// How much a disk may have in a claim of this size.
-pub fn room(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<contract::ByteCount> {
+/// The size of the largest disk that fits in a PVC: without the overhead of its file system.
+pub fn usable_size(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<contract::ByteCount> {
     let size = meta::requested(claim).and_then(meta::bytes)?;
     if meta::is_block(claim) {
         return Some(size);

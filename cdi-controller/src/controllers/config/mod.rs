@@ -19,7 +19,7 @@ use controller_core::plan::{Plan, Requeue, Write};
 use endpoint::find_endpoint;
 use platform_proxy::{AUTHORITY_POLL, platform_proxy, provide_platform_proxy};
 
-/// When to look again at kinds whose list the cache does not have yet.
+/// When to retry if the cache does not have the lists yet.
 const SOON: Duration = Duration::from_secs(5);
 
 pub async fn reconcile(engine: Arc<Engine>, _key: Key) -> Result<Requeue, Error> {
@@ -35,7 +35,7 @@ pub async fn reconcile(engine: Arc<Engine>, _key: Key) -> Result<Requeue, Error>
     if !annotations.is_empty() {
         wanted.metadata.annotations = Some(annotations.applied_to(&present.metadata));
     }
-    // What it does not depend on is written all the same.
+    // A failure does not prevent the rest of the status from being written.
     let (endpoint, failure) = match find_endpoint(&engine).await {
         Ok(endpoint) => (endpoint, None),
         Err(error) => (ProxyEndpoint::NotKnownYet, Some(error)),
@@ -43,10 +43,10 @@ pub async fn reconcile(engine: Arc<Engine>, _key: Key) -> Result<Requeue, Error>
     let classes = engine.classes();
     let nothing = CdiConfigStatus::default();
     let status = present.status.as_ref().unwrap_or(&nothing);
-    let told = status.import_proxy.clone();
-    let (proxy, failure) = match proxies(&engine, &wanted.spec, told.as_ref()).await {
+    let reported = status.import_proxy.clone();
+    let (proxy, failure) = match proxies(&engine, &wanted.spec, reported.as_ref()).await {
         Ok(proxy) => (proxy, failure),
-        Err(error) => (told, Some(failure.unwrap_or(error))),
+        Err(error) => (reported, Some(failure.unwrap_or(error))),
     };
     wanted.status = Some(plan::status(
         &plan::Facts {
@@ -107,16 +107,16 @@ fn requeue_of(engine: &Engine, spec: &CdiConfigSpec) -> Requeue {
     }
 }
 
-/// The proxies of the platform; until it is known whether there are any, those that were told of before.
+/// The proxies of the platform; those of the present status until the list of proxies is complete.
 async fn proxies(
     engine: &Engine,
     spec: &CdiConfigSpec,
-    told: Option<&ImportProxy>,
+    reported: Option<&ImportProxy>,
 ) -> Result<Option<ImportProxy>, Error> {
     if !engine.api.caches.proxies.is_settled() {
-        return Ok(told.cloned());
+        return Ok(reported.cloned());
     }
-    let authority = told.and_then(|told| told.trusted_ca_proxy.as_deref());
+    let authority = reported.and_then(|proxy| proxy.trusted_ca_proxy.as_deref());
     provide_platform_proxy(engine, spec, authority).await
 }
 

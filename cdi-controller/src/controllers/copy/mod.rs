@@ -16,7 +16,7 @@ use controller_core::meta;
 use controller_core::plan::{Plan, Requeue};
 
 pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
-    if let Some(next) = restored::mind(&engine, &key).await? {
+    if let Some(next) = restored::clean_up(&engine, &key).await? {
         return Ok(next);
     }
     let Some(claim) = engine.api.caches.claims.get(&key.namespace, &key.name) else {
@@ -41,17 +41,17 @@ async fn plan_copy(
             CopyState::Ready => start::plan_start(engine, claim, source).await,
         };
     };
-    let is_beside = plan::is_beside(&claim.metadata);
+    let uses_one_pod = plan::uses_one_pod(&claim.metadata);
     if plan::copy_state(claim) == CopyState::Over {
         return Ok(plan::plan_end(claim, source, Some(&pod)));
     }
     if pod.metadata.deletion_timestamp.is_some() {
-        return Ok(Plan::requeue(Requeue::After(POLL))); // another one takes its place
+        return Ok(Plan::requeue(Requeue::After(POLL))); // another one replaces it
     }
-    if plan::has_both(&pod) && !is_beside {
+    if plan::has_both(&pod) && !uses_one_pod {
         return Ok(plan::plan_replacement(&pod));
     }
-    if meta::pod_phase(&pod).is_waiting() && !is_beside {
+    if meta::pod_phase(&pod).is_waiting() && !uses_one_pod {
         provide_secret(engine, claim, source, &pod).await?;
     }
     Ok(plan::plan_report(claim, &pod, engine.now()))

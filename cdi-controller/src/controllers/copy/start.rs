@@ -45,7 +45,7 @@ pub(super) async fn plan_start(
     }
     // The clone populator has compared source and target before it created an intermediate PVC.
     if clone::owner_uid(&claim.metadata).is_none() {
-        let sizes = facts::room(engine, &source).zip(facts::room(engine, claim));
+        let sizes = facts::usable_size(engine, &source).zip(facts::usable_size(engine, claim));
         if let Err(mismatch) = plan::check(&source, claim, sizes) {
             return Ok(target.plan_mismatch(mismatch.event()));
         }
@@ -65,7 +65,7 @@ fn reader_pod(
 ) -> Result<Pod, Error> {
     let key = MetricsKey::random()
         .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
-    let authority = if plan::is_beside(&claim.metadata) {
+    let authority = if plan::uses_one_pod(&claim.metadata) {
         None
     } else {
         Some(credentials::bundle(engine, "cdi-uploadserver-signer-bundle")?)

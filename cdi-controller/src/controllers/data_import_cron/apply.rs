@@ -21,8 +21,11 @@ use crate::engine::{Engine, image_proof};
 
 /// All changes of a cron. The cron reports a DataVolume that will be refused again.
 pub fn plan_changes(engine: &Engine, cron: &DataImportCron, changes: Vec<Change>) -> Plan {
-    let audience =
-        vec![Audience { component: COMPONENT, about: ObjectRef::of(cron), prefix: String::new() }];
+    let audience = vec![Audience {
+        component: COMPONENT,
+        about: ObjectRef::for_object(cron),
+        prefix: String::new(),
+    }];
     let report = RefusalReport {
         which: ReportedFailures::Final,
         kind: ObjectKind::DataVolume,

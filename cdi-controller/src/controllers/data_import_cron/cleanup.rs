@@ -11,7 +11,7 @@ use controller_core::plan::{Plan, Requeue};
 
 /// Deletes what belongs to a DataImportCron that is gone or terminating.
 pub(super) async fn clean_up(engine: &Engine, key: &Key) -> Result<Requeue, Error> {
-    let owned = OwnedObjects::of(&engine.api.caches, key, None);
+    let owned = OwnedObjects::observe(&engine.api.caches, key, None);
     let changes = crons::cleanup(&key.name, &owned.all());
     let jobs = jobs::cron_jobs_of(engine, key);
     if changes.is_empty() && jobs.is_empty() {

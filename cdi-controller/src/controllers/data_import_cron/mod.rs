@@ -74,7 +74,7 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
     let changes = apply::plan_changes(&engine, &facts.cron, changes);
     engine.execute_and_report(changes.then(plan.status_and_events(&facts.cron))).await?;
     if let Some(polled) = &polled {
-        engine.polls.settle(&facts.cron, polled);
+        engine.polls.discard(&facts.cron, polled);
     }
     // A cron whose DataSource another cron manages does nothing.
     if plan.events.is_empty()

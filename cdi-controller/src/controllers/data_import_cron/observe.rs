@@ -20,22 +20,22 @@ use controller_core::meta;
 use controller_core::snapshot::VolumeSnapshot;
 use controller_core::storage_profile::SnapshotClass;
 
-/// So much of a DataSource's name is at the beginning of every import's name.
+/// How much of a DataSource's name each import's name starts with.
 const STEM_LEN_MAX: usize = 63;
 
 pub struct CronFacts {
     pub cron: Arc<DataImportCron>,
-    /// The one that its DataSource's label names, where that is another.
+    /// The cron that the DataSource's label names, if it is another one.
     manager: Option<Arc<DataImportCron>>,
     owned: OwnedObjects,
     classes: Arc<Vec<StorageClass>>,
     profiles: Arc<Vec<StorageProfile>>,
     snapshot_classes: Vec<SnapshotClass>,
-    /// Whether it may clone its source, as far as anybody has asked.
+    /// Whether it may clone its source, as far as that was reviewed.
     pub may_clone: bool,
 }
 
-/// What is in a cron's namespace and may be its own.
+/// Objects in a cron's namespace that may be its own.
 pub struct OwnedObjects {
     volumes: Vec<DataVolume>,
     claims: Vec<PersistentVolumeClaim>,
@@ -45,7 +45,7 @@ pub struct OwnedObjects {
 
 impl OwnedObjects {
     /// Objects with the cron's label, and those with a name that its imports have: a user may have created them.
-    pub fn of(caches: &Caches, key: &Key, data_source: Option<&str>) -> Self {
+    pub fn observe(caches: &Caches, key: &Key, data_source: Option<&str>) -> Self {
         let stem = data_source.map(|name| name.get(..STEM_LEN_MAX).unwrap_or(name));
         let is_named =
             |metadata: &ObjectMeta| stem.is_some_and(|stem| meta::name(metadata).starts_with(stem));
@@ -53,26 +53,27 @@ impl OwnedObjects {
             meta::label(metadata, labels::DATA_IMPORT_CRON) == Some(key.name.as_str())
                 || is_named(metadata)
         };
-        // A DataSource of any name may stand for one of its images.
-        let stands_for = |source: &DataSource| {
+        // A DataSource of any name may refer to one of its images.
+        let refers_to_image = |source: &DataSource| {
             let source = &source.spec.source;
-            let mut places = source.pvc.iter().chain(&source.snapshot);
-            places.any(|place| {
-                place.namespace == key.namespace
-                    && stem.is_some_and(|stem| place.name.starts_with(stem))
+            let mut references = source.pvc.iter().chain(&source.snapshot);
+            references.any(|reference| {
+                reference.namespace == key.namespace
+                    && stem.is_some_and(|stem| reference.name.starts_with(stem))
             })
         };
-        let is_near = |source: &DataSource| may_be(&source.metadata) || stands_for(source);
+        let is_candidate =
+            |source: &DataSource| may_be(&source.metadata) || refers_to_image(source);
         Self {
             volumes: labelled_or_named(&caches.volumes, key, stem),
             claims: labelled_or_named(&caches.claims, key, stem),
             snapshots: labelled_or_named(&caches.snapshots, key, stem),
-            sources: owned(caches.data_sources.within(&key.namespace, is_near)),
+            sources: owned(caches.data_sources.within(&key.namespace, is_candidate)),
         }
     }
 
-    pub fn all(&self) -> crons::Belongings<'_> {
-        crons::Belongings {
+    pub fn all(&self) -> crons::NamespaceObjects<'_> {
+        crons::NamespaceObjects {
             volumes: &self.volumes,
             claims: &self.claims,
             snapshots: &self.snapshots,
@@ -81,8 +82,8 @@ impl OwnedObjects {
     }
 }
 
-/// By the index and by the names alone: to read all objects of a namespace, which are packed, at each change of one of them
-/// would cost a controller most of its time.
+/// By the index and by the names alone: decoding all objects of a namespace at each change of one of them would cost a
+/// controller most of its time.
 fn labelled_or_named<K: Kind>(store: &Cache<K>, cron: &Key, stem: Option<&str>) -> Vec<K> {
     let labelled = store.find(&Term::OfCron(cron.clone()));
     let named = stem.map(|stem| store.named(&cron.namespace, stem)).unwrap_or_default();
@@ -107,7 +108,7 @@ impl CronFacts {
         });
         let snapshot_classes = caches.snapshot_classes.list();
         Self {
-            owned: OwnedObjects::of(caches, &key, Some(name)),
+            owned: OwnedObjects::observe(caches, &key, Some(name)),
             manager,
             classes: engine.classes(),
             profiles: caches.profiles.list(),

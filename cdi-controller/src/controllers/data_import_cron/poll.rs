@@ -49,7 +49,7 @@ pub async fn poll_source(
             other => other,
         },
         // Polled by Jobs, or not at all. A plan requests neither here.
-        Poller::Nobody | Poller::Job => Ok(PollOutcome::Later(ELSEWHERE)),
+        Poller::None | Poller::Job => Ok(PollOutcome::Later(ELSEWHERE)),
     }
 }
 
@@ -57,7 +57,7 @@ pub async fn poll_source(
 fn poll_claim(engine: &Engine, cron: &DataImportCron) -> PollResult {
     let source = cron.spec.template.spec.source.as_ref();
     let Some(place) = source.and_then(|source| source.pvc.as_ref()) else {
-        return engine.polls.failed(cron, &PollFailure::BrokenOff);
+        return engine.polls.failed(cron, &PollFailure::Cancelled);
     };
     let own = meta::namespace(&cron.metadata);
     let namespace = if place.namespace.is_empty() { own } else { place.namespace.as_str() };

@@ -48,7 +48,7 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
     }
 }
 
-/// Says in the status that the API server has refused a write.
+/// Reports in the status that the API server has refused a write.
 async fn report_refusal(engine: &Engine, key: &Key, error: &Error) -> Result<(), Error> {
     let Some(mut facts) = observe(engine, key) else { return Ok(()) };
     let failure = error.to_write_failure();

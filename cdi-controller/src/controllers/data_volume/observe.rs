@@ -5,7 +5,7 @@ use api::names;
 use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use crate::controllers::clone_facts::{self, Found};
+use crate::controllers::clone_facts::{self, FoundCloneSource};
 use crate::engine::Engine;
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
@@ -26,7 +26,7 @@ pub(super) fn observe(engine: &Engine, key: &Key) -> Option<DataVolumeFacts> {
     let drivers = caches.drivers.list();
     let drivers: Vec<_> =
         drivers.iter().map(|driver| meta::name(&driver.metadata).to_owned()).collect();
-    let operation = Operation::of(&volume.spec);
+    let operation = Operation::from_spec(&volume.spec);
     let claim = caches.claims.get(&key.namespace, &key.name);
     let prime = claim.as_ref().and_then(|claim| {
         caches.claims.get(&key.namespace, &names::prime_pvc(meta::uid(&claim.metadata)))
@@ -84,8 +84,8 @@ fn clone_request(
         restored: snapshot
             .and_then(|origin| caches.claims.get(&origin.namespace, &names::restored_pvc(uid))),
         source: found.map(|found| match found {
-            Found::Claim(claim) => CloneSourceObject::Claim(claim),
-            Found::Snapshot(snapshot) => CloneSourceObject::Snapshot(snapshot),
+            FoundCloneSource::Claim(claim) => CloneSourceObject::Claim(claim),
+            FoundCloneSource::Snapshot(snapshot) => CloneSourceObject::Snapshot(snapshot),
         }),
         data_source_labels: origin
             .as_ref()
@@ -96,7 +96,7 @@ fn clone_request(
     }
 }
 
-/// What a clone is made of, as it was recorded when its PVC was created.
+/// The source of a clone, as recorded when its PVC was created.
 fn recorded_origin(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Origin> {
     let source = || {
         let source = clone_facts::clone_source(engine, claim)?;
@@ -105,15 +105,17 @@ fn recorded_origin(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Ori
     Origin::copied(&claim.metadata).or_else(source)
 }
 
-/// What a clone is made of, as its DataVolume says now. `None`: its DataSource refers to nothing.
+/// The source of a clone, as its DataVolume requests it now. `None`: its DataSource refers to nothing.
 fn requested_origin(engine: &Engine, volume: &DataVolume) -> Option<Origin> {
-    let Some(reference) = &volume.spec.source_ref else { return Origin::of(volume, None, None) };
+    let Some(reference) = &volume.spec.source_ref else {
+        return Origin::of_data_volume(volume, None, None);
+    };
     let own = meta::namespace(&volume.metadata);
     let namespace = reference.namespace.as_deref().filter(|name| !name.is_empty()).unwrap_or(own);
     let all = &engine.api.caches.data_sources;
     let source = all.get(namespace, &reference.name)?;
     let pointed_to = data_source::pointer(&source).and_then(|name| all.get(namespace, name));
-    Origin::of(volume, Some(&source), pointed_to.as_deref())
+    Origin::of_data_volume(volume, Some(&source), pointed_to.as_deref())
 }
 
 /// Labels of the DataSource that is named together with its namespace.
@@ -121,7 +123,7 @@ fn data_source_labels(engine: &Engine, volume: &DataVolume, origin: &Origin) -> 
     let reference = volume.spec.source_ref.as_ref()?;
     let namespace = reference.namespace.as_deref().filter(|name| !name.is_empty())?;
     let target_namespace = meta::namespace(&volume.metadata);
-    // The permission to clone says nothing about a DataSource elsewhere that refers to a source in the own namespace.
+    // The permission to clone does not cover a DataSource elsewhere that refers to a source in the own namespace.
     if origin.namespace == target_namespace && namespace != target_namespace {
         return None;
     }

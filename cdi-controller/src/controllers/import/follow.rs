@@ -34,7 +34,7 @@ pub(super) async fn plan_pod(
     }
     let provided = plan_needs(engine, claim, pod).await?;
     let is_young = worker::is_young(pod, engine.now());
-    if !import::is_on_its_way(pod, is_young) {
+    if !import::is_starting(pod, is_young) {
         return Ok(provided.then(reported()));
     }
     // The pod may not have been schedulable because its volume was not provisioned yet.
@@ -79,7 +79,7 @@ async fn plan_needs(
     Ok(plan_scratch(engine, claim, pod).then(copied).then(obstructed))
 }
 
-/// Scratch space for a worker that asked for it.
+/// Scratch space for a worker that requires it.
 pub fn plan_scratch(engine: &Engine, claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     let config = engine.config();
     let classes = engine.classes();
@@ -97,7 +97,7 @@ pub fn plan_scratch(engine: &Engine, claim: &PersistentVolumeClaim, pod: &Pod) -
     import::plan_scratch(claim, target.as_deref(), pod, present.as_deref(), scratch)
 }
 
-/// The scratch space that a worker has asked for, once it exists.
+/// The scratch space that a worker requires, once it exists.
 fn scratch_of(
     engine: &Engine,
     claim: &PersistentVolumeClaim,

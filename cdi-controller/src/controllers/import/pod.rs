@@ -28,7 +28,7 @@ pub(super) async fn importer_pod(
     let (vddk_image, selector) =
         if is_vddk { vddk(engine, claim, target.as_deref()).await? } else { (None, None) };
     let key = MetricsKey::random()
-        .map_err(|source| Error::Local { action: "make a key for a worker".into(), source })?;
+        .map_err(|source| Error::Local { action: "create a key for a worker".into(), source })?;
     worker::pod(&worker::Facts {
         claim,
         target: target.as_deref().unwrap_or(claim),
@@ -44,18 +44,18 @@ pub(super) async fn importer_pod(
     .map_err(Error::Worker)
 }
 
-/// The image with VMware's library, and where its workers may run.
+/// The image with VMware's library, and the node selector of its workers.
 async fn vddk(
     engine: &Engine,
     claim: &PersistentVolumeClaim,
     target: Option<&PersistentVolumeClaim>,
 ) -> Result<(Option<String>, Option<BTreeMap<String, String>>), Error> {
-    let said = |claim: &PersistentVolumeClaim| {
-        let said = meta::annotation(&claim.metadata, request::VDDK_INIT_IMAGE);
-        said.filter(|image| !image.is_empty()).map(str::to_owned)
+    let annotated = |claim: &PersistentVolumeClaim| {
+        let image = meta::annotation(&claim.metadata, request::VDDK_INIT_IMAGE);
+        image.filter(|image| !image.is_empty()).map(str::to_owned)
     };
     // A user who reads that the annotation is missing may add it to the target.
-    let image = match said(claim).or_else(|| target.and_then(said)) {
+    let image = match annotated(claim).or_else(|| target.and_then(annotated)) {
         Some(image) => Some(image),
         None => {
             let namespace = &engine.settings.installation.namespace;

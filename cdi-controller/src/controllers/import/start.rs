@@ -60,7 +60,7 @@ async fn plan_start<'a>(
     let honors_waiting = config::honors_waiting(&engine.config_spec());
     let decide = |users: &[Pod]| import::decide_start(claim, users, honors_waiting);
     if decide(&[]) == StartDecision::Never {
-        // The list of stages may have grown while the import was paused.
+        // Checkpoints may have been added while the import was paused.
         return Ok(Plan::writes(next_stage(engine, claim, None)).into());
     }
     let named = match workers::admit(engine, IMPORT, claim, decide).await? {

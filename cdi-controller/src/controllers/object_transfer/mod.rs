@@ -62,10 +62,10 @@ async fn execute_step(
 
 async fn dry_run(engine: &Engine, target: &TargetDryRun) -> Result<(), Error> {
     if let Some(data_volume) = &target.data_volume {
-        engine.api.rehearse(data_volume.as_ref()).await?;
+        engine.api.dry_run_create(data_volume.as_ref()).await?;
     }
     if let Some(claim) = &target.claim {
-        engine.api.rehearse(claim.as_ref()).await?;
+        engine.api.dry_run_create(claim.as_ref()).await?;
     }
     Ok(())
 }

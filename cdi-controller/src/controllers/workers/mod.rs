@@ -19,7 +19,7 @@ use controller_core::{bound, worker};
 pub use start::{admit, plan_delayed_start, pods_with};
 pub use warnings::execute_with_warnings;
 
-/// The importer of a claim, where there is one.
+/// The importer pod of a PVC, if it exists.
 pub fn importer_of(engine: &Engine, claim: &PersistentVolumeClaim) -> Option<Arc<Pod>> {
     let namespace = meta::namespace(&claim.metadata);
     let pod = engine.api.caches.pods.get(namespace, &worker::pod_name(claim))?;

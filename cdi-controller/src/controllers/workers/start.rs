@@ -55,8 +55,8 @@ fn is_bound_without_pod(engine: &Engine, claim: &PersistentVolumeClaim) -> bool 
     class.is_some_and(|class| !classes::waits_for_consumer(class))
 }
 
-/// The pods that have a claim mounted. Read from the API server, once before a worker is made: following all pods of a
-/// cluster would cost more than all the rest. Only their populator uses intermediate PVCs.
+/// The pods that have a PVC mounted. Read from the API server, once before a worker is created: a watch of all pods of
+/// a cluster would cost more than all the rest. Only their populator uses intermediate PVCs.
 pub async fn pods_using(engine: &Engine, claim: &PersistentVolumeClaim) -> Result<Vec<Pod>, Error> {
     let is_helper =
         prime_target(&claim.metadata).is_some() || clone::owner_uid(&claim.metadata).is_some();
@@ -79,7 +79,7 @@ pub async fn pods_with(engine: &Engine, namespace: &str, name: &str) -> Result<V
     Ok(decodable(list).into_iter().filter(|pod| worker::mounts(pod, name)).collect())
 }
 
-/// What delays a worker that was created and does not run yet: its events say it, once it should run.
+/// Why a worker that was created does not run yet: its events report it, once it should run.
 pub async fn plan_delayed_start(
     engine: &Engine,
     claim: &PersistentVolumeClaim,

@@ -18,7 +18,7 @@ pub async fn execute_with_warnings(
     plan: Plan,
 ) -> Result<Requeue, Error> {
     let key = key_of(target);
-    let mut warnings = engine.pvc_warnings.of(&key.namespace, &key.name);
+    let mut warnings = engine.pvc_warnings.for_pvc(&key.namespace, &key.name);
     let forwarded = prime.map(|prime| new_warnings(engine, prime, &warnings)).unwrap_or_default();
     warnings.extend(forwarded.iter().cloned());
     let mut forward =
@@ -29,7 +29,7 @@ pub async fn execute_with_warnings(
         engine.pvc_warnings.forget(&key.namespace, &key.name);
     } else {
         // Once their events are recorded: a warning that is kept is not forwarded again.
-        forwarded.into_iter().for_each(|seen| engine.pvc_warnings.note(key.clone(), seen));
+        forwarded.into_iter().for_each(|seen| engine.pvc_warnings.record(key.clone(), seen));
     }
     Ok(requeue)
 }
@@ -38,17 +38,17 @@ pub async fn execute_with_warnings(
 fn new_warnings(
     engine: &Engine,
     prime: &PersistentVolumeClaim,
-    of_target: &[bound::Seen],
-) -> Vec<bound::Seen> {
+    of_target: &[bound::ObservedEvent],
+) -> Vec<bound::ObservedEvent> {
     let (namespace, name) = (meta::namespace(&prime.metadata), meta::name(&prime.metadata));
     let of_prime = match meta::claim_phase(prime) {
         ClaimPhase::Bound | ClaimPhase::Lost => {
             engine.pvc_warnings.forget(namespace, name);
             Vec::new()
         }
-        _ => engine.pvc_warnings.of(namespace, name),
+        _ => engine.pvc_warnings.for_pvc(namespace, name),
     };
     let at = Some(engine.now());
-    let events = bound::handed_on_events(name, &of_prime, of_target);
-    events.into_iter().map(|event| bound::Seen { event, at }).collect()
+    let events = bound::forwarded_events(name, &of_prime, of_target);
+    events.into_iter().map(|event| bound::ObservedEvent { event, at }).collect()
 }

@@ -56,7 +56,7 @@ pub fn is_awaited(origin: &Origin, claim: &ObjectMeta) -> bool {
 /// # Errors
 /// Where there is no key.
 pub fn extend(engine: &Engine, origin: &Origin, target: &ObjectMeta) -> Result<String, Error> {
-    sign(engine, &origin.right(target, Some(meta::uid(target))))
+    sign(engine, &origin.clone_claims(target, Some(meta::uid(target))))
 }
 
 /// A mark of the controller for a PVC that is restored from the snapshot `origin` on behalf of the object `owner_uid`. It
@@ -70,7 +70,7 @@ pub fn mark(
     claim: &ObjectMeta,
     owner_uid: &str,
 ) -> Result<String, Error> {
-    sign(engine, &origin.right(claim, Some(owner_uid)))
+    sign(engine, &origin.clone_claims(claim, Some(owner_uid)))
 }
 
 /// Signs as the controller; valid for [`LIFETIME_EXTENDED`].
@@ -98,7 +98,7 @@ pub fn is_marked(
     };
     let key = engine.token_keys.verifying()?;
     let claims = key.verify(token, ISSUER_CONTROLLER, SystemTime::now());
-    Ok(claims.is_ok_and(|claims| claims == origin.right(claim, Some(owner_uid))))
+    Ok(claims.is_ok_and(|claims| claims == origin.clone_claims(claim, Some(owner_uid))))
 }
 
 /// # Errors

@@ -1,5 +1,5 @@
-//! Asking a source for its newest image from within the controller: with the same credentials, certificates and proxies
-//! as an import, a few at a time, and less often where there is no answer.
+//! Polls a source for its newest image from within the controller: with the same credentials, certificates and proxies
+//! as an import, a few at a time, and less often after failures.
 
 mod permits;
 mod rate;
@@ -27,42 +27,40 @@ use controller_core::data_import_cron::{
 };
 use controller_core::meta;
 
-/// For a whole poll: names, connections, tokens, answers and second attempts.
+/// For a whole poll: name resolution, connections, tokens, responses and retries.
 const POLL_TIME_MAX: Duration = Duration::from_secs(120);
-/// Headers come soon or not at all.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Who does not answer twice is asked again minutes later.
+/// A request fails if the server sends no data for this time.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// After two failed attempts, the next poll is minutes later.
 const ATTEMPTS_MAX: u32 = 2;
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
-/// Of an error, in a condition.
-const WORDS_MAX: usize = 600;
+/// The maximum length of an error in a condition, in characters.
+const ERROR_LEN_MAX: usize = 600;
 
-/// What was read.
+/// What a poll needs from the cluster.
 #[derive(Clone, Default)]
 pub struct Access<'a> {
-    /// What the Secret holds.
+    /// The data of the Secret with the credentials.
     pub secret: Option<&'a BTreeMap<String, ByteString>>,
-    /// What ConfigMaps with authorities hold: the source's, and the proxy's.
+    /// The data of the ConfigMaps with CA certificates: the source's, and the proxy's.
     pub authorities: Vec<&'a BTreeMap<String, String>>,
-    /// What Secrets of headers hold.
+    /// The data of the Secrets with headers.
     pub headers: Vec<&'a BTreeMap<String, ByteString>>,
     /// The settings in force.
     pub config: Option<&'a CdiConfig>,
-    /// Which addresses may be connected to.
     pub dial_policy: DialPolicy,
 }
 
-/// A source, and how to ask it.
+/// A source, and how to poll it.
 #[derive(Clone, Debug)]
 pub struct PollRequest {
-    /// What is asked.
     location: String,
-    /// The list of hashes that decides, where there is one.
+    /// URL of a file of checksums that decides whether the image is new.
     checksums: Option<String>,
     options: HttpOptions,
 }
 
-/// How the source of this cron is to be asked.
+/// The request that polls the source of this cron.
 ///
 /// # Errors
 /// [`PollRequestError`].
@@ -84,7 +82,7 @@ pub fn poll_request(
             retry_after_max: RETRY_AFTER_MAX,
             ..RetryPolicy::default()
         },
-        stall_timeout: PATIENCE,
+        stall_timeout: STALL_TIMEOUT,
         dial_policy: access.dial_policy.clone(),
         streams_max: 1,
         ..HttpOptions::default()
@@ -149,7 +147,7 @@ fn proxy(config: Option<&CdiConfig>) -> ProxySettings {
 }
 
 impl PollRequest {
-    /// The same for somebody who has heard of servers that nobody verifies, and need not hear of them again.
+    /// A warning about a server whose certificate is not verified is logged only if it is not in `warned` yet.
     #[must_use]
     pub fn warned_of(mut self, warned: &Warned) -> Self {
         self.options.warned = warned.clone();
@@ -159,7 +157,7 @@ impl PollRequest {
     /// Blocks until `limit`, and for two minutes at most.
     ///
     /// # Errors
-    /// When there is no answer that helps.
+    /// When the latest image cannot be determined.
     pub fn send(
         mut self,
         known: Option<&KnownRevision>,
@@ -188,7 +186,7 @@ fn explain(kind: FailureKind, cron: &DataImportCron) -> String {
     format!("cannot poll the source: {kind}{hint}")
 }
 
-/// What sources said before, by the UID of their cron. Nothing is lost with it but one unconditional question each.
+/// The last results of the sources, by the UID of their cron. Without one, the next poll is an unconditional request.
 #[derive(Debug, Default)]
 pub struct PollResults {
     crons: HashMap<String, Remembered>,
@@ -201,7 +199,7 @@ struct Remembered {
 }
 
 impl PollResults {
-    /// What to show the source: what it said last, if that is still what the cron has noted.
+    /// The revision for a conditional request: the source's last one, if the cron still records its digest.
     pub fn known(&self, cron: &DataImportCron) -> Option<KnownRevision> {
         let noted = meta::annotation(&cron.metadata, key::DESIRED_DIGEST)?;
         let known = self.crons.get(meta::uid(&cron.metadata)).and_then(|it| it.known.clone());
@@ -212,14 +210,14 @@ impl PollResults {
         }))
     }
 
-    /// Notes what the source said, and says it in the words of a plan.
-    pub fn note(
+    /// Records the result of a poll, and converts it for the plan.
+    pub fn record(
         &mut self,
         cron: &DataImportCron,
-        said: Result<LatestImage, importer::Error>,
+        latest: Result<LatestImage, importer::Error>,
     ) -> PollResult {
         let remembered = self.crons.entry(meta::uid(&cron.metadata).to_owned()).or_default();
-        match said {
+        match latest {
             Ok(LatestImage::Unchanged) => {
                 remembered.failures = 0;
                 PollResult::Unchanged
@@ -230,28 +228,28 @@ impl PollResults {
                 remembered.known = Some(found);
                 PollResult::Newest { digest, image_stream_ref: None }
             }
-            Err(error) => self.note_failure(cron, explain(error.kind(), cron)),
+            Err(error) => self.record_failure(cron, explain(error.kind(), cron)),
         }
     }
 
-    /// Notes that there was no answer, for a reason that is ours to tell.
+    /// Records a failed poll. `error` may be shown to the author of the cron: it holds nothing that the server sent.
     pub fn failed(&mut self, cron: &DataImportCron, error: &dyn std::error::Error) -> PollResult {
-        let because = runtime::chain(error).chars().take(WORDS_MAX).collect();
-        self.note_failure(cron, because)
+        let because = runtime::chain(error).chars().take(ERROR_LEN_MAX).collect();
+        self.record_failure(cron, because)
     }
 
-    /// How often in a row there was none.
+    /// How many polls have failed in a row.
     pub fn failures(&self, cron: &DataImportCron) -> u32 {
         self.crons.get(meta::uid(&cron.metadata)).map_or(0, |remembered| remembered.failures)
     }
 
-    fn note_failure(&mut self, cron: &DataImportCron, because: String) -> PollResult {
+    fn record_failure(&mut self, cron: &DataImportCron, because: String) -> PollResult {
         let remembered = self.crons.entry(meta::uid(&cron.metadata).to_owned()).or_default();
         remembered.failures = remembered.failures.saturating_add(1);
         PollResult::Failed { failures: remembered.failures, because }
     }
 
-    /// The cron is gone.
+    /// The cron is deleted.
     pub fn forget(&mut self, uid: &str) {
         self.crons.remove(uid);
     }

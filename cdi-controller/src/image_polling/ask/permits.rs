@@ -1,8 +1,9 @@
 //! How many sources are polled at a time, and which poll is next.
 //!
-//! The author of a DataImportCron chooses the server that is polled, and may choose one that answers as slowly as it can.
-//! Each namespace therefore has few polls at a time, waiting polls are served namespace by namespace, and a namespace
-//! without a running poll does not wait for others that use all permits, as with imports ([`AtWork`]).
+//! The author of a DataImportCron chooses the server that is polled, and may choose one that responds as slowly as it
+//! can. Each namespace therefore has few polls at a time, waiting polls are served namespace by namespace, and a
+//! namespace without a running poll does not wait for others that use all permits, as with imports
+//! ([`RunningByNamespace`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-use controller_core::turns::AtWork;
+use controller_core::turns::RunningByNamespace;
 
 /// Polls at a time. Namespaces without a running poll may exceed it, up to twice as many.
 pub const POLLS_MAX: usize = 8;
@@ -137,15 +138,15 @@ impl State {
         if all.clone().filter(|active| *active == namespace).count() >= POLLS_OF_NAMESPACE_MAX {
             return false;
         }
-        let of_server = |server: &String| -> AtWork {
+        let of_server = |server: &String| -> RunningByNamespace {
             let polls = self.active.iter().filter(|active| active.servers.contains(server));
             polls.map(|active| active.namespace.as_str()).collect()
         };
-        all.collect::<AtWork>().lets_begin(namespace, POLLS_MAX)
+        all.collect::<RunningByNamespace>().may_start(namespace, POLLS_MAX)
             && poll
                 .servers
                 .iter()
-                .all(|server| of_server(server).lets_begin(namespace, POLLS_OF_SERVER_MAX))
+                .all(|server| of_server(server).may_start(namespace, POLLS_OF_SERVER_MAX))
     }
 }
 

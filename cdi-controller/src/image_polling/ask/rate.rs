@@ -51,7 +51,7 @@ impl PollRate {
         Ok(())
     }
 
-    /// The cron is gone. What its namespace has done counts on.
+    /// The cron is deleted. The polls of its namespace still count.
     pub fn forget(&mut self, uid: &str) {
         self.crons.remove(uid);
     }

@@ -24,8 +24,11 @@ fn secret(pairs: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), bytes(value))).collect()
 }
 
-fn ask(order: &PollRequest, known: Option<&KnownRevision>) -> Result<LatestImage, importer::Error> {
-    order.clone().send(known, CallLimit::default())
+fn send(
+    request: &PollRequest,
+    known: Option<&KnownRevision>,
+) -> Result<LatestImage, importer::Error> {
+    request.clone().send(known, CallLimit::default())
 }
 
 fn config() -> CdiConfig {
@@ -38,7 +41,7 @@ fn config() -> CdiConfig {
 }
 
 #[test]
-fn a_source_is_asked_with_what_an_import_of_it_gets() {
+fn poll_has_the_credentials_and_settings_of_an_import() {
     let keys = secret(&[("accessKeyId", "anna"), ("secretKey", "hush")]);
     let header = secret(&[("a", "X-Token: hush")]);
     let ca = BTreeMap::from([("ca.crt".to_owned(), "pem".to_owned())]);
@@ -56,14 +59,14 @@ fn a_source_is_asked_with_what_an_import_of_it_gets() {
     let of_registry = cron(registry, json!({}));
     let needed = poll_needs(&of_registry);
     assert_eq!((needed.secret.as_deref(), needed.authorities.as_deref()), (Some("s"), Some("c")));
-    let asked = poll_request(&of_registry, &access).unwrap();
-    assert_eq!(asked.location, "docker://host:5000/a");
-    assert_eq!(asked.options.dial_policy, access.dial_policy);
-    assert_eq!(asked.options.insecure_hosts, ["host:5000"]);
-    assert_eq!(asked.options.ca_pem, ["pem"]);
-    assert_eq!(asked.options.proxy.https.as_deref(), Some("http://proxy:1"));
-    assert_eq!(asked.options.auth.as_ref().unwrap().username, "anna");
-    assert!(!format!("{asked:?}").contains("hush"));
+    let request = poll_request(&of_registry, &access).unwrap();
+    assert_eq!(request.location, "docker://host:5000/a");
+    assert_eq!(request.options.dial_policy, access.dial_policy);
+    assert_eq!(request.options.insecure_hosts, ["host:5000"]);
+    assert_eq!(request.options.ca_pem, ["pem"]);
+    assert_eq!(request.options.proxy.https.as_deref(), Some("http://proxy:1"));
+    assert_eq!(request.options.auth.as_ref().unwrap().username, "anna");
+    assert!(!format!("{request:?}").contains("hush"));
 
     let http = json!({ "http": {
         "url": "https://user@Host/a.img", "insecureSkipVerify": true, "extraHeaders": ["X-A: b"],
@@ -71,22 +74,22 @@ fn a_source_is_asked_with_what_an_import_of_it_gets() {
     } });
     let of_web = cron(http, json!({ key::CHECKSUMS_URL: "https://host/SHA256SUMS" }));
     assert_eq!(poll_needs(&of_web).headers, ["h"]);
-    let asked = poll_request(&of_web, &access).unwrap();
-    // Not `X-A`, which is the tenant's word in the controller's mouth.
-    let names: Vec<_> = asked.options.headers.iter().map(|header| header.name.as_str()).collect();
+    let request = poll_request(&of_web, &access).unwrap();
+    // Not `X-A`: the controller never sends a header that a tenant chose.
+    let names: Vec<_> = request.options.headers.iter().map(|header| header.name.as_str()).collect();
     assert_eq!(names, ["X-Token"]);
-    assert!(asked.options.insecure_tls && asked.checksums.is_some());
+    assert!(request.options.insecure_tls && request.checksums.is_some());
 
     let s3 = json!({ "s3": { "url": "https://minio:9000/images/a.img", "secretRef": "s" } });
     let of_store = cron(s3, json!({}));
-    let asked = poll_request(&of_store, &access).unwrap();
-    assert_eq!(asked.location, "s3://images/a.img");
-    assert!(matches!(asked.options.s3.credentials, S3Credentials::Keys { .. }));
-    assert!(asked.options.auth.is_none());
+    let request = poll_request(&of_store, &access).unwrap();
+    assert_eq!(request.location, "s3://images/a.img");
+    assert!(matches!(request.options.s3.credentials, S3Credentials::Keys { .. }));
+    assert!(request.options.auth.is_none());
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn error_names_the_missing_key_or_source() {
     let registry = json!({ "registry": { "url": "docker://a/b", "secretRef": "s" } });
     let cron_of = |source: Value| cron(source, json!({}));
     let refused = |source: Value, access: &Access| {
@@ -106,7 +109,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
+fn unchanged_image_of_a_web_server_is_detected_by_a_conditional_request() {
     let server = Stub::start(|asked| {
         assert_eq!((asked.method.as_str(), asked.target.as_str()), ("GET", "/disk.img"));
         assert_eq!(asked.range(), Some((0, 1)));
@@ -118,11 +121,11 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
         }
     });
     let mut cron = cron(json!({ "http": { "url": server.url("/disk.img") } }), json!({}));
-    let order = poll_request(&cron, &Access::default()).unwrap();
+    let request = poll_request(&cron, &Access::default()).unwrap();
     let mut memory = PollResults::default();
     assert_eq!(memory.known(&cron), None);
-    let answer = memory.note(&cron, ask(&order, None));
-    let PollResult::Newest { digest, .. } = answer else { panic!("{answer:?}") };
+    let result = memory.record(&cron, send(&request, None));
+    let PollResult::Newest { digest, .. } = result else { panic!("{result:?}") };
     assert!(digest.starts_with("etag:"), "{digest}");
     cron.metadata
         .annotations
@@ -130,41 +133,44 @@ fn a_web_server_that_has_nothing_new_says_so_in_a_few_bytes() {
         .insert(key::DESIRED_DIGEST.into(), digest.clone());
     let known = memory.known(&cron).unwrap();
     assert_eq!(known.marks.etag.as_deref(), Some("\"v1\""));
-    assert_eq!(memory.note(&cron, ask(&order, Some(&known))), PollResult::Unchanged);
-    // Another controller has not seen the tag, finds the same digest, and shows the tag from then on.
+    assert_eq!(memory.record(&cron, send(&request, Some(&known))), PollResult::Unchanged);
+    // A restarted controller does not know the ETag, finds the same digest, and sends the ETag from then on.
     let mut other = PollResults::default();
     let known = other.known(&cron).unwrap();
     let same = PollResult::Newest { digest, image_stream_ref: None };
-    assert_eq!(other.note(&cron, ask(&order, Some(&known))), same);
+    assert_eq!(other.record(&cron, send(&request, Some(&known))), same);
     let known = other.known(&cron).unwrap();
-    assert_eq!(other.note(&cron, ask(&order, Some(&known))), PollResult::Unchanged);
-    // A digest set by hand is not what the tag was of.
+    assert_eq!(other.record(&cron, send(&request, Some(&known))), PollResult::Unchanged);
+    // The ETag does not belong to a digest that was set by hand.
     cron.metadata
         .annotations
         .get_or_insert_default()
         .insert(key::DESIRED_DIGEST.into(), "sha256:12".into());
     let known = memory.known(&cron).unwrap();
     assert_eq!(known.marks, importer::HttpValidators::default());
-    assert!(matches!(memory.note(&cron, ask(&order, Some(&known))), PollResult::Newest { .. }));
+    assert!(matches!(
+        memory.record(&cron, send(&request, Some(&known))),
+        PollResult::Newest { .. }
+    ));
 }
 
 #[test]
-fn failures_are_counted_until_there_is_an_answer_and_told_in_the_same_words() {
+fn failures_are_counted_until_a_success_and_have_the_same_message() {
     let server = Stub::start(|_| StubResponse::new(404, ""));
     let cron = cron(json!({ "http": { "url": server.url("/disk.img?sig=hush") } }), json!({}));
-    let order = poll_request(&cron, &Access::default()).unwrap();
+    let request = poll_request(&cron, &Access::default()).unwrap();
     let mut memory = PollResults::default();
-    let answers: Vec<_> = (0..2).map(|_| memory.note(&cron, ask(&order, None))).collect();
+    let results: Vec<_> = (0..2).map(|_| memory.record(&cron, send(&request, None))).collect();
     let [
         PollResult::Failed { failures: 1, because },
         PollResult::Failed { failures: 2, because: again },
-    ] = answers.as_slice()
+    ] = results.as_slice()
     else {
-        panic!("{answers:?}");
+        panic!("{results:?}");
     };
     assert_eq!(because, again);
     assert_eq!(because, "cannot poll the source: the server refused: 404 Not Found");
-    assert_eq!(memory.note(&cron, Ok(LatestImage::Unchanged)), PollResult::Unchanged);
+    assert_eq!(memory.record(&cron, Ok(LatestImage::Unchanged)), PollResult::Unchanged);
     assert!(matches!(
         memory.failed(&cron, &PollRequestError::NotOurs),
         PollResult::Failed { failures: 1, .. }
@@ -174,25 +180,25 @@ fn failures_are_counted_until_there_is_an_answer_and_told_in_the_same_words() {
 }
 
 #[test]
-fn a_secret_says_whose_crons_may_have_it_sent_somewhere() {
+fn secret_names_the_namespaces_whose_crons_may_use_it() {
     let registry = json!({ "registry": { "url": "docker://a/b", "secretRef": "s" } });
     let http = json!({ "http": { "url": "https://a/b", "secretRef": "s" } });
     let s3 = json!({ "s3": { "url": "https://a/b/c", "secretRef": "s" } });
-    // What the annotation says, the installation's namespace, and who may have it: a registry with and without the
-    // setting, and the others.
-    for (said, installation, listed, registries, others) in [
+    // The annotation, the installation's namespace, and which sources may use the Secret: a registry without and with
+    // the setting, and the others.
+    for (allowed, installation, listed, registries, others) in [
         (None, "cdi", false, true, false),
         (Some(""), "cdi", false, false, false),
         (Some("other"), "cdi", false, false, false),
         (Some("images-2,2-images,Images"), "cdi", false, false, false),
         (Some("other, images"), "cdi", true, true, true),
         (Some("*"), "cdi", true, true, true),
-        // An import there gets the same one.
+        // An import in that namespace uses the same Secret.
         (None, "images", true, true, true),
         (Some("other"), "images", true, true, true),
     ] {
         let metadata = json!({
-            "name": "s", "annotations": said.map(|said| json!({ key::POLL_FROM: said })),
+            "name": "s", "annotations": allowed.map(|allowed| json!({ key::POLL_FROM: allowed })),
         });
         let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
         for (source, by_default, by_setting) in
@@ -203,7 +209,7 @@ fn a_secret_says_whose_crons_may_have_it_sent_somewhere() {
                 [(PollSecrets::Listed, by_default), (PollSecrets::Registries, by_setting)]
             {
                 let found = verify_poll_secret("s", Some(&metadata), &cron, installation, secrets);
-                let case = format!("{said:?} in {installation} for {source} by {secrets:?}");
+                let case = format!("{allowed:?} in {installation} for {source} by {secrets:?}");
                 assert_eq!(found.is_ok(), expected, "{case}");
             }
         }
@@ -227,7 +233,7 @@ fn who_may_not_use_a_secret_does_not_learn_whether_there_is_one() {
 }
 
 #[test]
-fn a_cron_says_what_can_be_done_and_nothing_that_a_server_said() {
+fn poll_failure_has_a_hint_and_nothing_that_the_server_sent() {
     let plain = cron(json!({ "http": { "url": "https://a/b" } }), json!({}));
     let with_headers =
         cron(json!({ "http": { "url": "https://a/b", "extraHeaders": ["X-A: b"] } }), json!({}));

@@ -1,17 +1,17 @@
-//! DataVolumes whose content is there already: neither their source nor a permission to read it is looked at.
+//! DataVolumes whose PVC is already populated: neither their source nor the permission for it is checked.
 
 use api::annotations::{request, state};
 use serde_json::{Value, json};
 
 use super::super::fake::Fake;
 use super::super::places;
-use super::super::world::World;
+use super::super::world::TestCluster;
 use super::{DONE, block, rounds};
 
 const CLAIM: &str = "persistentvolumeclaims/vms/disk";
 const VOLUME: &str = "persistentvolumes//static";
 
-/// What a DataVolume may be filled from. None of it is there, and nobody has a permission for another namespace.
+/// All kinds of sources. None of them exists, and no user has a permission in another namespace.
 fn sources() -> Vec<(&'static str, Value)> {
     let place = |namespace: &str| json!({ "namespace": namespace, "name": "gone" });
     let mut by_reference = block(json!(null), None);
@@ -41,7 +41,7 @@ fn data_volume(fake: &Fake, spec: &Value, annotations: Value) {
     );
 }
 
-/// A volume that an administrator or a restore has set aside for the claim.
+/// A volume that an administrator or a restore has reserved for the PVC.
 fn set_aside(fake: &Fake) {
     fake.put(
         "persistentvolumes",
@@ -70,7 +70,7 @@ fn bind(fake: &Fake) {
     });
 }
 
-fn check_taken_over(world: &World, case: &str) {
+fn check_taken_over(world: &TestCluster, case: &str) {
     assert_eq!(world.status("disk")["phase"], "Succeeded", "{case}: {}", world.status("disk"));
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
     assert_eq!(claim["spec"]["volumeName"], "static", "{case}");
@@ -82,7 +82,7 @@ fn check_taken_over(world: &World, case: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_static_volume_is_taken_over_whatever_became_of_the_source() {
+async fn static_volume_is_adopted_without_reading_the_source() {
     for (name, spec) in sources() {
         for has_driver in [true, false] {
             for comes_later in [false, true] {
@@ -90,10 +90,10 @@ async fn a_static_volume_is_taken_over_whatever_became_of_the_source() {
                     !source.contains_key("pvc") && !source.contains_key("snapshot")
                 });
                 if comes_later && is_import {
-                    continue; // it is filled by then
+                    continue; // it is populated by then
                 }
                 let case = format!("{name}, driver: {has_driver}, later: {comes_later}");
-                let mut world = World::new("Immediate", has_driver);
+                let mut world = TestCluster::new("Immediate", has_driver);
                 if comes_later {
                     data_volume(&world.fake, &spec, json!({ request::CHECK_STATIC_VOLUME: "" }));
                     world.work().await;
@@ -120,15 +120,16 @@ async fn a_static_volume_is_taken_over_whatever_became_of_the_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_claim_is_taken_over_whatever_became_of_the_source() {
+async fn restored_pvc_is_adopted_without_reading_the_source() {
     for (name, spec) in sources() {
         for has_driver in [true, false] {
-            for (said_by, of_claim, of_volume) in [
+            for (marked_on, of_claim, of_volume) in [
                 ("the claim", json!({ request::POPULATED_FOR: "disk" }), json!({})),
                 ("the DataVolume", json!({}), json!({ request::ALLOW_CLAIM_ADOPTION: "true" })),
             ] {
-                let case = format!("{name}, driver: {has_driver}, full by the word of {said_by}");
-                let mut world = World::new("Immediate", has_driver);
+                let case =
+                    format!("{name}, driver: {has_driver}, marked as populated on {marked_on}");
+                let mut world = TestCluster::new("Immediate", has_driver);
                 set_aside(&world.fake);
                 world.fake.put(
                     "persistentvolumeclaims",
@@ -151,8 +152,8 @@ async fn a_restored_claim_is_taken_over_whatever_became_of_the_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_was_bound_to_a_volume_set_aside_later_is_complete() {
-    let mut world = World::new("WaitForFirstConsumer", true);
+async fn pvc_bound_to_a_later_static_volume_is_complete() {
+    let mut world = TestCluster::new("WaitForFirstConsumer", true);
     world.waits_for_pods = true;
     let spec = block(json!({ "blank": {} }), Some("1Gi"));
     data_volume(&world.fake, &spec, json!({ request::CHECK_STATIC_VOLUME: "" }));
@@ -163,5 +164,5 @@ async fn a_claim_that_was_bound_to_a_volume_set_aside_later_is_complete() {
     set_aside(&world.fake);
     bind(&world.fake);
     world.until("disk", "Succeeded", DONE).await;
-    check_taken_over(&world, "bound by somebody else");
+    check_taken_over(&world, "bound by another client");
 }

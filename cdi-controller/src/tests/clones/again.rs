@@ -1,11 +1,11 @@
-//! The target claim of a clone that has succeeded is deleted: it is made and filled again.
+//! The target PVC of a finished clone is deleted: it is created and filled again.
 
 use api::annotations::request;
 
 use super::{DONE, Rights, check_clean, cluster, phases, rounds};
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_whose_claim_is_deleted_is_made_again() {
+async fn clone_is_repeated_if_its_pvc_is_deleted() {
     let rights = Rights::new();
     for (strategy, namespace, has_driver) in [
         ("csi-clone", "vms", true),
@@ -31,9 +31,9 @@ async fn a_clone_whose_claim_is_deleted_is_made_again() {
             let is_bound = claim.is_some_and(|claim| claim["status"]["phase"] == "Bound");
             assert!(!is_done || is_bound, "{case}: done without a volume");
             were_others |= !is_done;
-            world.others(DONE);
+            world.simulate_cluster(DONE);
         }
-        assert!(were_others, "{case}: the DataVolume never said that its claim is filled again");
+        assert!(were_others, "{case}: the DataVolume never reported that its PVC is filled again");
         assert_eq!(world.status("disk")["phase"], "Succeeded", "{case}");
         let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
         assert_ne!(claim["metadata"]["uid"], before["metadata"]["uid"], "{case}");
@@ -42,7 +42,7 @@ async fn a_clone_whose_claim_is_deleted_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_whose_claim_and_source_are_gone_waits_for_its_source() {
+async fn clone_whose_pvc_and_source_are_deleted_waits_for_its_source() {
     let rights = Rights::new();
     let fake = cluster("csi-clone", "vms", true);
     rights.clone_of_claim(&fake, "vms");
@@ -59,10 +59,10 @@ async fn a_clone_whose_claim_and_source_are_gone_waits_for_its_source() {
     check_clean(&world, "vms", "the source is back");
 }
 
-/// `storage.populatedFor` on a DataVolume marks its claim, once full, as restored. A backup program restores the claim of
-/// such a DataVolume: the controller does not fill another one, and does not report the DataVolume as done without it.
+/// `storage.populatedFor` on a DataVolume marks its PVC, once populated, as restored. A backup program restores the PVC
+/// of such a DataVolume: the controller does not create another one, and does not report success without it.
 #[tokio::test(start_paused = true)]
-async fn a_restored_volume_whose_claim_is_deleted_waits_for_its_claim() {
+async fn restored_data_volume_whose_pvc_is_deleted_waits_for_it() {
     let rights = Rights::new();
     let fake = cluster("csi-clone", "vms", true);
     rights.clone_of_claim(&fake, "vms");

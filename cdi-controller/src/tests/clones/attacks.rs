@@ -1,4 +1,4 @@
-//! What somebody tries who may clone from a namespace, and may do nothing else there.
+//! Attacks by users that may clone from a namespace, and have no other permission there.
 
 use api::annotations::{cron, import};
 use api::labels;
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A DataVolume `disk` in the namespace `vms` with these annotations and labels, and the right to clone `images/golden`.
-fn volume_that_says(rights: &Rights, fake: &Fake, annotations: &Value, labels: &Value) {
+/// A DataVolume `disk` in the namespace `vms` with these annotations and labels, and a token for `images/golden`.
+fn put_annotated_volume(rights: &Rights, fake: &Fake, annotations: &Value, labels: &Value) {
     rights.clone_of_claim(fake, "images");
     fake.change("datavolumes/vms/disk", |volume| {
         let all = volume["metadata"]["annotations"].as_object_mut().unwrap();
@@ -19,7 +19,7 @@ fn volume_that_says(rights: &Rights, fake: &Fake, annotations: &Value, labels: &
     });
 }
 
-fn objects(world: &World, plural: &str, namespace: &str) -> Vec<Value> {
+fn objects(world: &TestCluster, plural: &str, namespace: &str) -> Vec<Value> {
     let prefix = format!("{plural}/{namespace}/");
     let state = world.fake.0.lock().unwrap();
     let all = state.objects.iter().filter(|(place, _)| place.starts_with(&prefix));
@@ -32,7 +32,7 @@ fn mounts(pod: &Value, claim: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_writes_to_a_claim_of_the_namespace_that_is_cloned_from() {
+async fn pvc_with_the_targets_name_in_the_source_namespace_is_not_mounted() {
     let rights = Rights::new();
     for (strategy, has_driver) in [("csi-clone", true), ("copy", true), ("copy", false)] {
         let fake = cluster(strategy, "images", has_driver);
@@ -45,13 +45,13 @@ async fn nobody_writes_to_a_claim_of_the_namespace_that_is_cloned_from() {
                 "status": { "phase": "Lost" },
             }),
         );
-        let order =
+        let control =
             json!({ request::CLONE_REQUEST: "images/golden", state::CLONE_ON_ONE_NODE: "true" });
-        volume_that_says(&rights, &fake, &order, &json!({}));
+        put_annotated_volume(&rights, &fake, &control, &json!({}));
         let mut world = rights.controllers(fake, &[]);
         for _ in 0..20 {
             world.work().await;
-            // They may also write to the claim itself.
+            // The user may also write to the PVC itself.
             if !has_driver {
                 world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
                     claim["metadata"]["annotations"][state::CLONE_ON_ONE_NODE] = "true".into();
@@ -61,32 +61,35 @@ async fn nobody_writes_to_a_claim_of_the_namespace_that_is_cloned_from() {
                 assert!(!mounts(&pod, "disk"), "{strategy} {has_driver}: {pod}");
             }
             let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
-            let said = &claim["metadata"]["annotations"];
-            assert!(!has_driver || said[request::CLONE_REQUEST].is_null(), "{strategy}: {said}");
-            world.others(DONE);
+            let annotations = &claim["metadata"]["annotations"];
+            assert!(
+                !has_driver || annotations[request::CLONE_REQUEST].is_null(),
+                "{strategy}: {annotations}"
+            );
+            world.simulate_cluster(DONE);
         }
         assert_eq!(world.status("disk")["phase"], "Succeeded", "{strategy} {has_driver}");
     }
 }
 
-/// Orders to our own controllers, which mean something else where the source is.
-fn orders() -> Value {
+/// Annotations that control CDI's own controllers. In the source's namespace they would refer to other objects.
+fn control_annotations() -> Value {
     json!({
         import::SOURCE: "http", import::ENDPOINT: "https://evil.example/x",
         import::SECRET_NAME: "keys", "cdi.kubevirt.io/storage.import.secretExtraHeaders.0": "keys",
-        import::CERT_CONFIG_MAP: "evil", import::POD_NAME: "somebody", import::REQUIRES_SCRATCH: "true",
+        import::CERT_CONFIG_MAP: "evil", import::POD_NAME: "other", import::REQUIRES_SCRATCH: "true",
         request::VDDK_INIT_IMAGE: "evil.example/image", request::VDDK_EXTRA_ARGS: "evil",
         request::SERVICE_ACCOUNT: "admin", request::UPLOAD_TARGET: "",
-        request::EXTERNAL_POPULATION: "true", request::POPULATED_FOR: "somebody",
-        state::UPLOAD_POD_NAME: "somebody", state::UPLOAD_CLIENT_NAME: "evil",
-        state::CHECKPOINT_CURRENT: "s1", state::PRIME: "somebody",
+        request::EXTERNAL_POPULATION: "true", request::POPULATED_FOR: "other",
+        state::UPLOAD_POD_NAME: "other", state::UPLOAD_CLIENT_NAME: "evil",
+        state::CHECKPOINT_CURRENT: "s1", state::PRIME: "other",
         state::PERSISTENT_VOLUME_LIST: "[]", state::OBJECT_TRANSFER_NAME: "evil",
         cron::LAST_USE_TIME: "2000-01-01T00:00:00Z",
     })
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_helper_in_the_sources_namespace_takes_no_orders_from_the_targets_owner() {
+async fn temporary_pvc_gets_no_control_annotations_of_the_target() {
     let rights = Rights::new();
     let labels = json!({
         labels::DATA_IMPORT_CRON: "fedora", labels::DATA_IMPORT_CRON_CLEANUP: "true",
@@ -97,13 +100,13 @@ async fn a_helper_in_the_sources_namespace_takes_no_orders_from_the_targets_owne
         [("csi-clone", true), ("snapshot", true), ("copy", true), ("copy", false)]
     {
         let fake = cluster(strategy, "images", true);
-        let mut said = orders();
-        said["example.com/storage"] = "fast".into();
-        // Somebody else's DataVolume would not be cloned to at all.
+        let mut annotations = control_annotations();
+        annotations["example.com/storage"] = "fast".into();
+        // A DataVolume of another controller would not be cloned to at all.
         for key in [request::EXTERNAL_POPULATION, state::OBJECT_TRANSFER_NAME] {
-            said.as_object_mut().unwrap().remove(key);
+            annotations.as_object_mut().unwrap().remove(key);
         }
-        // What says that it goes with a cron stays for as long as there is one, here and not there.
+        // The labels of a cron apply as long as it exists: in this namespace, not in the source's.
         fake.put(
             "dataimportcrons",
             json!({
@@ -115,7 +118,7 @@ async fn a_helper_in_the_sources_namespace_takes_no_orders_from_the_targets_owne
                 },
             }),
         );
-        volume_that_says(&rights, &fake, &said, &labels);
+        put_annotated_volume(&rights, &fake, &annotations, &labels);
         let mut world = rights.controllers(fake, &[]);
         world.has_large_node = has_large_node;
         let case = format!("{strategy} {has_large_node}");
@@ -127,24 +130,24 @@ async fn a_helper_in_the_sources_namespace_takes_no_orders_from_the_targets_owne
                     continue;
                 }
                 helpers += 1;
-                let (said, marks) =
+                let (annotations, marks) =
                     (&claim["metadata"]["annotations"], &claim["metadata"]["labels"]);
-                for (key, ordered) in orders().as_object().unwrap() {
-                    // Where two pods copy, our own controllers note their own names.
-                    assert_ne!(&said[key], ordered, "{case}: {key}");
+                for (key, requested) in control_annotations().as_object().unwrap() {
+                    // The controllers of a copy set their own values.
+                    assert_ne!(&annotations[key], requested, "{case}: {key}");
                 }
-                for (key, ordered) in labels.as_object().unwrap() {
+                for (key, requested) in labels.as_object().unwrap() {
                     let is_free = key == "team";
-                    assert_eq!(&marks[key] == ordered, is_free, "{case}: {key}");
+                    assert_eq!(&marks[key] == requested, is_free, "{case}: {key}");
                 }
-                assert_eq!(said["example.com/storage"], "fast", "{case}");
+                assert_eq!(annotations["example.com/storage"], "fast", "{case}");
             }
             for pod in objects(&world, "pods", "images") {
                 let component = &pod["metadata"]["labels"][labels::COMPONENT];
                 assert_ne!(component, "importer", "{case}");
                 assert!(pod["spec"]["serviceAccountName"].is_null(), "{case}: {pod}");
             }
-            world.others(DONE);
+            world.simulate_cluster(DONE);
         }
         let claim = world.fake.get("persistentvolumeclaims", "vms", "disk");
         assert!(helpers > 0, "{case}: {:?} {claim:?}", reasons(&world));
@@ -152,7 +155,7 @@ async fn a_helper_in_the_sources_namespace_takes_no_orders_from_the_targets_owne
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_helper_that_was_given_orders_later_is_neither_imported_nor_uploaded_to() {
+async fn temporary_pvc_with_control_annotations_gets_no_worker() {
     let rights = Rights::new();
     let fake = cluster("csi-clone", "images", true);
     rights.clone_of_claim(&fake, "images");
@@ -161,10 +164,10 @@ async fn a_helper_that_was_given_orders_later_is_neither_imported_nor_uploaded_t
     world.work().await;
     let helper = places(&world, "persistentvolumeclaims");
     let helper = helper.iter().find(|place| place.contains("/tmp-pvc-")).unwrap().clone();
-    // Made by a controller before this one, perhaps.
+    // An earlier version may have created it.
     world.fake.change(&helper, |claim| {
         let all = claim["metadata"]["annotations"].as_object_mut().unwrap();
-        all.extend(orders().as_object().unwrap().clone());
+        all.extend(control_annotations().as_object().unwrap().clone());
         for key in [
             request::EXTERNAL_POPULATION,
             import::POD_NAME,
@@ -175,11 +178,11 @@ async fn a_helper_that_was_given_orders_later_is_neither_imported_nor_uploaded_t
         }
         claim["status"]["phase"] = "Bound".into();
     });
-    world.fake.put("pods", json!({ "metadata": { "name": "somebody", "namespace": "images" } }));
+    world.fake.put("pods", json!({ "metadata": { "name": "other", "namespace": "images" } }));
     for _ in 0..3 {
         world.work().await;
         let pods = objects(&world, "pods", "images");
-        assert!(pods.iter().any(|pod| pod["metadata"]["name"] == "somebody"));
+        assert!(pods.iter().any(|pod| pod["metadata"]["name"] == "other"));
         for pod in pods {
             let component = &pod["metadata"]["labels"][labels::COMPONENT];
             assert!(component.is_null() || component == "cdi-populator-prep", "{pod}");
@@ -195,7 +198,7 @@ fn name_in(secret: &Value) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_reader_of_a_copy_proves_to_be_that_and_nothing_else() {
+async fn source_pod_certificate_names_only_its_copy() {
     const PROXY: &str = "client.upload-server.cdi.kubevirt.io";
     let rights = Rights::new();
     let fake = cluster("copy", "images", false);
@@ -218,18 +221,18 @@ async fn the_reader_of_a_copy_proves_to_be_that_and_nothing_else() {
                 claim["metadata"]["annotations"][state::UPLOAD_CLIENT_NAME] = PROXY.into();
             });
         }
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
     assert!(proved > 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_never_mounts_the_secret_of_an_earlier_pod_and_none_is_deleted() {
+async fn source_pod_uses_a_new_secret_and_no_secret_is_deleted() {
     let rights = Rights::new();
     let fake = cluster("copy", "images", false);
     rights.clone_of_claim(&fake, "images");
     let mut world = rights.controllers(fake, &[]);
-    let reader = |world: &World| {
+    let reader = |world: &TestCluster| {
         let pods = objects(world, "pods", "images");
         let is_reader =
             |pod: &&Value| pod["metadata"]["labels"][labels::COMPONENT] == "cdi-clone-source";
@@ -244,7 +247,7 @@ async fn a_pod_never_mounts_the_secret_of_an_earlier_pod_and_none_is_deleted() {
     for _ in 0..40 {
         world.work().await;
         match (reader(&world), &first) {
-            // Somebody deletes the pod, and the garbage collector is late.
+            // A user deletes the pod, and the garbage collector is late.
             (Some(pod), None) => {
                 let name = pod["metadata"]["name"].as_str().unwrap();
                 let secret = world.fake.get("secrets", "images", &mounted(&pod)).unwrap();
@@ -262,27 +265,27 @@ async fn a_pod_never_mounts_the_secret_of_an_earlier_pod_and_none_is_deleted() {
                 return;
             }
             (None, Some(_)) => continue,
-            (None, None) => world.others(DONE),
+            (None, None) => world.simulate_cluster(DONE),
         }
     }
     panic!("there was no second pod");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_writes_on_a_claim_has_no_pod_and_no_secret_of_others_deleted() {
+async fn annotations_of_a_pvc_do_not_delete_foreign_pods_and_secrets() {
     let rights = Rights::new();
-    for said in [
-        json!({ state::UPLOAD_POD_NAME: "somebody" }),
-        json!({ state::UPLOAD_POD_NAME: "somebody", request::UPLOAD_TARGET: "" }),
-        json!({ import::SOURCE: "none", import::POD_NAME: "somebody" }),
-        // By its usual name it may be somebody's too.
+    for annotations in [
+        json!({ state::UPLOAD_POD_NAME: "other" }),
+        json!({ state::UPLOAD_POD_NAME: "other", request::UPLOAD_TARGET: "" }),
+        json!({ import::SOURCE: "none", import::POD_NAME: "other" }),
+        // The default name may also belong to another user.
         json!({ request::UPLOAD_TARGET: "" }),
     ] {
-        let fake = World::new("Immediate", true).fake;
+        let fake = TestCluster::new("Immediate", true).fake;
         fake.put(
             "persistentvolumeclaims",
             json!({
-                "metadata": { "name": "disk", "namespace": "vms", "annotations": said },
+                "metadata": { "name": "disk", "namespace": "vms", "annotations": annotations },
                 "spec": { "volumeMode": "Block" }, "status": { "phase": "Bound" },
             }),
         );
@@ -295,32 +298,36 @@ async fn whoever_writes_on_a_claim_has_no_pod_and_no_secret_of_others_deleted() 
                 }] },
             })
         };
-        let has_target = said[request::UPLOAD_TARGET].is_string();
-        // Where there is no pod in the way, a server is made, and its Secret with it.
+        let has_target = annotations[request::UPLOAD_TARGET].is_string();
+        // Without a pod of that name, the controller creates a server and its Secret.
         if !has_target {
-            fake.put("pods", pod("somebody"));
+            fake.put("pods", pod("other"));
         }
-        for name in ["somebody", "cdi-upload-disk"] {
+        for name in ["other", "cdi-upload-disk"] {
             fake.put("secrets", json!({ "metadata": { "name": name, "namespace": "vms" } }));
         }
         let mut world = rights.controllers(fake, &[]);
         for _ in 0..3 {
             world.work().await;
-            for name in ["somebody", "cdi-upload-disk"] {
+            for name in ["other", "cdi-upload-disk"] {
                 let secret = world.fake.get("secrets", "vms", name).unwrap();
-                assert!(secret["data"].is_null(), "{said}: {name} is another one now");
+                assert!(secret["data"].is_null(), "{annotations}: {name} was replaced");
             }
-            assert_eq!(world.fake.get("pods", "vms", "somebody").is_some(), !has_target, "{said}");
+            assert_eq!(
+                world.fake.get("pods", "vms", "other").is_some(),
+                !has_target,
+                "{annotations}"
+            );
         }
         assert_eq!(
             world.fake.get("pods", "vms", "cdi-upload-disk").is_some(),
             has_target,
-            "{said}"
+            "{annotations}"
         );
     }
 }
 
-/// Networks, mesh and priority, as somebody says them.
+/// Annotations that select networks and service mesh.
 fn pod_wishes(whose: &str) -> Value {
     json!({
         request::MULTUS_NETWORKS: format!("{whose}-net"),
@@ -330,7 +337,7 @@ fn pod_wishes(whose: &str) -> Value {
     })
 }
 
-/// What a pod has of them, and its priority.
+/// The values of these annotations of an object.
 fn wishes_of(object: &Value) -> Value {
     let mut found = object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
     found.retain(|key, _| pod_wishes("").get(key).is_some());
@@ -338,9 +345,9 @@ fn wishes_of(object: &Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_beside_a_source_elsewhere_are_on_no_network_of_the_targets_choice() {
+async fn pods_in_the_source_namespace_use_no_networks_of_the_target() {
     let rights = Rights::new();
-    let nobodys = json!({ request::ISTIO_INJECT: "false", request::LINKERD_INJECT: "disabled" });
+    let defaults = json!({ request::ISTIO_INJECT: "false", request::LINKERD_INJECT: "disabled" });
     for (strategy, has_driver, has_large_node, is_snapshot) in [
         ("csi-clone", true, true, false),
         ("snapshot", true, true, false),
@@ -350,12 +357,12 @@ async fn pods_beside_a_source_elsewhere_are_on_no_network_of_the_targets_choice(
         ("copy", false, true, true),
         ("snapshot", true, true, true),
     ] {
-        for (namespace, source_says) in [("images", true), ("images", false), ("vms", true)] {
+        for (namespace, source_selects) in [("images", true), ("images", false), ("vms", true)] {
             let case = format!(
-                "{strategy} {has_driver} {has_large_node} {is_snapshot} {namespace} {source_says}"
+                "{strategy} {has_driver} {has_large_node} {is_snapshot} {namespace} {source_selects}"
             );
             let fake = cluster(strategy, namespace, has_driver);
-            if source_says {
+            if source_selects {
                 fake.change(&format!("persistentvolumeclaims/{namespace}/golden"), |claim| {
                     claim["metadata"]["annotations"] = pod_wishes("source");
                     claim["metadata"]["annotations"][request::PRIORITY_CLASS] = "source".into();
@@ -385,10 +392,10 @@ async fn pods_beside_a_source_elsewhere_are_on_no_network_of_the_targets_choice(
                 volume["metadata"]["annotations"][request::BIND_IMMEDIATE] = "".into();
             });
             let is_near = namespace == "vms";
-            let of_pods = match (is_near, source_says && !is_snapshot) {
+            let of_pods = match (is_near, source_selects && !is_snapshot) {
                 (true, _) => pod_wishes("target"),
                 (false, true) => pod_wishes("source"),
-                (false, false) => nobodys.clone(),
+                (false, false) => defaults.clone(),
             };
             let mut seen = 0;
             for _ in 0..20 {
@@ -411,7 +418,7 @@ async fn pods_beside_a_source_elsewhere_are_on_no_network_of_the_targets_choice(
                     let class = &source["spec"]["priorityClassName"];
                     assert_eq!(class == "target", is_near, "{case}: {source}");
                 }
-                world.others(DONE);
+                world.simulate_cluster(DONE);
             }
             assert_eq!(world.status("disk")["phase"], "Succeeded", "{case}: {:?}", reasons(&world));
             assert!(seen > 0 || !has_driver || strategy != "copy", "{case}");

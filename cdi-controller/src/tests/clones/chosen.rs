@@ -1,4 +1,4 @@
-//! Which way a clone goes, where its user says so.
+//! Clones whose strategy the user selects by annotation.
 
 use api::annotations::state;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::super::places;
 use super::{Rights, claim_of_a_source, cluster, of_claim, rounds, volume};
 
 #[tokio::test(start_paused = true)]
-async fn a_user_chooses_the_way_on_a_claim_and_on_a_data_volume() {
+async fn clone_type_annotation_selects_the_strategy() {
     let rights = Rights::new();
     for (profile, wanted, expected) in [
         ("snapshot", "copy", "copy"),

@@ -1,14 +1,14 @@
-//! DataVolumes that are cloned, by every way, from their own namespace and from another one.
+//! Clones by every strategy, from the own namespace and from another one.
 
 mod adopted;
 mod again;
 mod attacks;
 mod chosen;
+mod failures;
 mod sizes;
 mod snapshots;
 mod squatters;
 mod tokens;
-mod trouble;
 
 use std::time::{Duration, SystemTime};
 
@@ -19,13 +19,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::fake::Fake;
-use super::world::World;
+use super::world::TestCluster;
 use super::{places, reasons};
 use controller_core::clone::{Origin, OriginKind};
 
 const DONE: &str = r#"{"preallocationApplied":false,"message":"Clone Complete"}"#;
 
-/// What the reader of a copy and its server prove themselves with, and the keys of tokens.
+/// The CAs of source pods and upload servers, and the signing keys of tokens.
 pub(super) struct Rights(TempDir);
 
 impl Rights {
@@ -49,19 +49,19 @@ impl Rights {
         Self(folder)
     }
 
-    pub(super) fn controllers(&self, fake: Fake, more: &[&str]) -> World {
+    pub(super) fn controllers(&self, fake: Fake, more: &[&str]) -> TestCluster {
         let folder = self.0.path().display();
         let flags = [format!("-certificates={folder}"), format!("-token-keys={folder}")];
         let flags = flags.iter().map(String::as_str).chain(more.iter().copied());
-        World::told(fake, &flags.collect::<Vec<_>>())
+        TestCluster::with_flags(fake, &flags.collect::<Vec<_>>())
     }
 
-    /// The right to clone, as the webhook signs it.
+    /// A clone token, as the webhook signs it.
     fn token(&self, kind: OriginKind, namespace: &str, target: &str) -> String {
         self.signed(kind, namespace, (target, None), ISSUER_API_SERVER)
     }
 
-    /// The same, for the object with this UID alone, or signed by another program.
+    /// A clone token for the object with this UID only, or of another issuer.
     fn signed(
         &self,
         kind: OriginKind,
@@ -77,11 +77,11 @@ impl Rights {
             ..ObjectMeta::default()
         };
         let key = SigningKey::from_pem(&key).unwrap();
-        let claims = origin.right(&target, uid);
+        let claims = origin.clone_claims(&target, uid);
         key.sign(&claims, issuer, LIFETIME, SystemTime::now()).unwrap()
     }
 
-    /// The key that tells whether something was signed here.
+    /// The key that verifies the signatures of these keys.
     pub(super) fn verifying_key(&self) -> VerifyingKey {
         VerifyingKey::from_pem(&std::fs::read(self.0.path().join("id_rsa.pub")).unwrap()).unwrap()
     }
@@ -94,7 +94,7 @@ impl Rights {
 
 /// A cluster with a claim of 1 GiB named `golden`, and a storage class that is cloned by `strategy`.
 pub(super) fn cluster(strategy: &str, namespace: &str, has_driver: bool) -> Fake {
-    let fake = World::new("Immediate", has_driver).fake;
+    let fake = TestCluster::new("Immediate", has_driver).fake;
     fake.put(
         "storageclasses",
         json!({
@@ -156,7 +156,7 @@ fn block(source: Value, size: Option<&str>) -> Value {
     })
 }
 
-/// A snapshot of that name, ready to be restored.
+/// A snapshot `golden`, ready to be restored.
 fn put_snapshot(fake: &Fake) {
     put_snapshot_in(fake, "images");
 }
@@ -194,16 +194,16 @@ fn volume(fake: &Fake, spec: Value, token: Option<String>) {
     );
 }
 
-/// The controllers work and then everybody else does, so many times.
-async fn rounds(world: &mut World, count: usize) {
+/// Runs so many rounds of controllers and cluster.
+async fn rounds(world: &mut TestCluster, count: usize) {
     for _ in 0..count {
         world.work().await;
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
 }
 
-/// Everybody takes turns until the clone is done; returns the phases that the DataVolume went through.
-async fn phases(world: &mut World) -> Vec<String> {
+/// Runs until the clone is finished. Returns the phases of the DataVolume.
+async fn phases(world: &mut TestCluster) -> Vec<String> {
     let mut phases: Vec<String> = Vec::new();
     for _ in 0..40 {
         world.work().await;
@@ -211,13 +211,13 @@ async fn phases(world: &mut World) -> Vec<String> {
         if phases.last() != Some(&phase) {
             phases.push(phase);
         }
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
     phases
 }
 
-/// The clone is complete, and nothing is left that was made for it.
-fn check_clean(world: &World, namespace: &str, case: &str) {
+/// The clone is complete, and none of its temporary objects is left.
+fn check_clean(world: &TestCluster, namespace: &str, case: &str) {
     let mut claims = vec![
         format!("persistentvolumeclaims/{namespace}/golden"),
         "persistentvolumeclaims/vms/disk".into(),
@@ -232,7 +232,7 @@ fn check_clean(world: &World, namespace: &str, case: &str) {
     assert_eq!(volume["metadata"]["finalizers"].as_array().map_or(0, Vec::len), 0, "{case}");
 }
 
-fn check_nothing_left(world: &World, case: &str) {
+fn check_nothing_left(world: &TestCluster, case: &str) {
     for plural in ["pods", "secrets", "services", "volumeclonesources"] {
         assert_eq!(places(world, plural), [""; 0], "{case}");
     }
@@ -241,7 +241,7 @@ fn check_nothing_left(world: &World, case: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_way_ends_with_a_disk_and_nothing_else() {
+async fn every_clone_strategy_succeeds_and_leaves_no_temporary_objects() {
     let rights = Rights::new();
     for (strategy, has_large_node, expected) in [
         ("csi-clone", true, "CSICloneInProgress"),
@@ -257,8 +257,11 @@ async fn every_way_ends_with_a_disk_and_nothing_else() {
             world.has_large_node = has_large_node;
             let phases = phases(&mut world).await;
             assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{case}: {phases:?}");
-            let told = reasons(&world);
-            assert!(told.iter().any(|reason| reason == expected), "{case}: {told:?}");
+            let event_reasons = reasons(&world);
+            assert!(
+                event_reasons.iter().any(|reason| reason == expected),
+                "{case}: {event_reasons:?}"
+            );
             let volume = world.fake.get("datavolumes", "vms", "disk").unwrap();
             assert_eq!(volume["metadata"]["annotations"][state::CLONE_TYPE], strategy, "{case}");
             let label =
@@ -266,13 +269,16 @@ async fn every_way_ends_with_a_disk_and_nothing_else() {
             assert_eq!(label, "fedora", "{case}");
             assert_eq!(world.status("disk")["progress"], "100.0%", "{case}");
             check_clean(&world, namespace, &case);
-            assert!(told.contains(&"CloneSucceeded".to_owned()), "{case}: {told:?}");
+            assert!(
+                event_reasons.contains(&"CloneSucceeded".to_owned()),
+                "{case}: {event_reasons:?}"
+            );
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_is_restored_and_found_through_a_data_source() {
+async fn snapshot_is_restored_directly_and_through_a_data_source() {
     let rights = Rights::new();
     for through in [false, true] {
         let fake = cluster("snapshot", "images", true);
@@ -308,7 +314,7 @@ async fn a_snapshot_is_restored_and_found_through_a_data_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_machine_is_meant_to_be_comes_from_the_source_or_from_the_data_source() {
+async fn instancetype_label_comes_from_the_source_or_the_data_source() {
     const KEY: &str = "instancetype.kubevirt.io/default-preference";
     let rights = Rights::new();
     for (of_source, names_namespace, expected) in [
@@ -345,7 +351,7 @@ async fn what_a_machine_is_meant_to_be_comes_from_the_source_or_from_the_data_so
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_is_as_large_as_its_source_or_as_it_says() {
+async fn clone_has_the_size_of_its_source_or_the_requested_size() {
     let rights = Rights::new();
     for (size, expected) in [(None, Some("1Gi")), (Some("2Gi"), Some("2Gi")), (Some("512Mi"), None)]
     {
@@ -367,15 +373,18 @@ async fn a_clone_is_as_large_as_its_source_or_as_it_says() {
             }
             None => {
                 assert!(claim.is_none());
-                let told = reasons(&world);
-                assert!(told.contains(&"CloneValidationFailed".to_owned()), "{told:?}");
+                let event_reasons = reasons(&world);
+                assert!(
+                    event_reasons.contains(&"CloneValidationFailed".to_owned()),
+                    "{event_reasons:?}"
+                );
             }
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_many_clones_are_at_work_and_the_others_say_that_they_wait() {
+async fn clones_over_the_limit_are_reported_as_queued() {
     let rights = Rights::new();
     let fake = cluster("csi-clone", "vms", true);
     for name in ["a", "b", "c"] {
@@ -392,18 +401,18 @@ async fn so_many_clones_are_at_work_and_the_others_say_that_they_wait() {
     for _ in 0..30 {
         world.work().await;
         let claims = world.fake.0.lock().unwrap().objects.clone();
-        let at_work = claims.iter().filter(|(place, claim)| {
+        let active = claims.iter().filter(|(place, claim)| {
             place.contains("/tmp-pvc-")
                 && claim["status"]["phase"] != "Bound"
                 && claim["status"]["phase"] != "Lost"
         });
-        assert!(at_work.count() <= 1);
+        assert!(active.count() <= 1);
         for name in ["a", "b", "c"] {
             let conditions = world.status(name)["conditions"].clone();
             let mut all = conditions.as_array().into_iter().flatten();
             were_queued |= all.any(|condition| condition["reason"] == "Queued");
         }
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
     assert!(were_queued);
     for name in ["a", "b", "c"] {
@@ -412,7 +421,7 @@ async fn so_many_clones_are_at_work_and_the_others_say_that_they_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_driver_pods_copy_to_the_claim_itself() {
+async fn pods_copy_to_the_target_pvc_without_a_csi_driver() {
     let rights = Rights::new();
     for namespace in ["vms", "images"] {
         let fake = cluster("snapshot", namespace, false);
@@ -431,7 +440,7 @@ async fn without_a_driver_pods_copy_to_the_claim_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_of_another_driver_becomes_a_claim_and_is_copied() {
+async fn snapshot_of_another_driver_is_restored_and_copied() {
     let rights = Rights::new();
     let fake = cluster("snapshot", "images", true);
     put_snapshot(&fake);
@@ -452,14 +461,14 @@ async fn a_snapshot_of_another_driver_becomes_a_claim_and_is_copied() {
     let mut world = rights.controllers(fake, &[]);
     let phases = phases(&mut world).await;
     assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{phases:?}");
-    let told = reasons(&world);
+    let event_reasons = reasons(&world);
     for reason in ["NoProvisionerMatch", "CloneFromSnapshotSourceInProgress", "CloneInProgress"] {
-        assert!(told.iter().any(|told| told == reason), "{reason}: {told:?}");
+        assert!(event_reasons.iter().any(|found| found == reason), "{reason}: {event_reasons:?}");
     }
     check_clean(&world, "images", "another driver");
 }
 
-/// A claim in `vms` that names a source, which stands for the golden claim of `namespace`.
+/// A PVC in `vms` that names a VolumeCloneSource, which refers to the PVC `golden` of `namespace`.
 fn claim_of_a_source(fake: &Fake, namespace: &str, name: &str, annotations: Value) {
     fake.put(
         "volumeclonesources",
@@ -483,7 +492,7 @@ fn claim_of_a_source(fake: &Fake, namespace: &str, name: &str, annotations: Valu
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_names_a_source_needs_no_data_volume() {
+async fn pvc_that_names_a_clone_source_needs_no_data_volume() {
     let rights = Rights::new();
     let fake = cluster("csi-clone", "vms", true);
     claim_of_a_source(&fake, "vms", "disk", json!({}));
@@ -494,7 +503,7 @@ async fn a_claim_that_names_a_source_needs_no_data_volume() {
     let annotations = &claim["metadata"]["annotations"];
     assert_eq!(annotations[state::CLONE_PHASE], "Succeeded");
     assert_eq!(annotations[state::POPULATOR_PROGRESS], "100.0%");
-    assert!(annotations[state::RUNNING].is_null(), "nobody asked for it");
+    assert!(annotations[state::RUNNING].is_null(), "it was not requested");
     assert_eq!(places(&world, "persistentvolumeclaims").len(), 2);
-    assert_eq!(places(&world, "volumeclonesources").len(), 1, "it is somebody else's");
+    assert_eq!(places(&world, "volumeclonesources").len(), 1, "it belongs to the user");
 }

@@ -4,12 +4,12 @@ use api::annotations::{request, state};
 use serde_json::{Value, json};
 
 use super::super::fake::Fake;
-use super::super::world::World;
+use super::super::world::TestCluster;
 use super::{Rights, cluster, phases, volume};
 
 const GOLDEN: &str = "persistentvolumeclaims/vms/golden";
 
-/// A golden claim with a file system of 1 GiB, and a disk on it whose worker has noted this size, at this capacity.
+/// The PVC `golden` with a file system of 1 GiB, and a disk on it whose worker has recorded this size and capacity.
 fn files(size: Option<(&str, &str)>, content: Option<&str>) -> Fake {
     let fake = cluster("copy", "vms", true);
     fake.change(GOLDEN, |claim| {
@@ -28,16 +28,16 @@ fn files(size: Option<(&str, &str)>, content: Option<&str>) -> Fake {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_of_a_file_system_has_room_for_its_disk() {
+async fn clone_of_a_file_system_is_large_enough_for_its_disk() {
     const DISK: &str = "943718400"; // 900 MiB
     let rights = Rights::new();
     // A file system of this size takes more than the overhead of 6 %: contract/src/small_volume.rs has what.
     for (name, noted, content, mode, expected) in [
         ("device", Some((DISK, "1Gi")), None, "Block", "900Mi"),
         ("file system", Some((DISK, "1Gi")), None, "Filesystem", "1068331057"),
-        ("said to be a disk", Some((DISK, "1Gi")), Some("kubevirt"), "Block", "900Mi"),
+        ("content type kubevirt", Some((DISK, "1Gi")), Some("kubevirt"), "Block", "900Mi"),
         ("not known", None, None, "Block", "1Gi"),
-        ("grown since", Some((DISK, "950Mi")), None, "Block", "1Gi"),
+        ("expanded since", Some((DISK, "950Mi")), None, "Block", "1Gi"),
         ("more than there is", Some(("9999999999", "1Gi")), None, "Block", "1Gi"),
     ] {
         let fake = files(noted, content);
@@ -55,12 +55,12 @@ async fn a_clone_of_a_file_system_has_room_for_its_disk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_size_of_an_imported_disk_is_noted_on_its_claim() {
-    const SAID: &str =
+async fn virtual_size_of_an_imported_disk_is_recorded_on_its_pvc() {
+    const TERMINATION_MESSAGE: &str =
         r#"{"preallocationApplied":false,"message":"Import Complete","virtualSize":1000000000}"#;
     for has_driver in [true, false] {
         for (mode, expected) in [("Filesystem", json!("1000000000")), ("Block", json!(null))] {
-            let mut world = World::new("Immediate", has_driver);
+            let mut world = TestCluster::new("Immediate", has_driver);
             world.volume(
                 "disk",
                 json!({
@@ -71,7 +71,7 @@ async fn the_size_of_an_imported_disk_is_noted_on_its_claim() {
                     },
                 }),
             );
-            world.until("disk", "Succeeded", SAID).await;
+            world.until("disk", "Succeeded", TERMINATION_MESSAGE).await;
             let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
             let annotations = &claim["metadata"]["annotations"];
             let case = format!("{mode}, with a driver: {has_driver}");

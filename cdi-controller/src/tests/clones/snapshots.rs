@@ -1,19 +1,19 @@
-//! Snapshots where no populator is at work: the storage makes a claim of one beside it, and pods copy that.
+//! Clones of snapshots without a populator: the driver restores the snapshot to a temporary PVC, and pods copy that.
 
 use api::annotations::request;
 use serde_json::{Value, json};
 
 use super::*;
 
-/// Where the claim of a snapshot is, once there is one.
-pub(super) fn restored(world: &World) -> Option<(String, Value)> {
+/// The path of the restored PVC and the PVC, once it exists.
+pub(super) fn restored(world: &TestCluster) -> Option<(String, Value)> {
     let state = world.fake.0.lock().unwrap();
     let mut all = state.objects.iter();
     let found = all.find(|(place, _)| place.ends_with("-host-assisted-source-pvc"));
     found.map(|(place, claim)| (place.clone(), claim.clone()))
 }
 
-/// A cluster without a driver, with a snapshot `golden`, and a DataVolume of it that may have it.
+/// A cluster without a CSI driver, with a snapshot `golden` and a DataVolume that is allowed to clone it.
 pub(super) fn wanted(rights: &Rights, namespace: &str, size: Option<&str>) -> Fake {
     let fake = cluster("snapshot", namespace, false);
     put_snapshot_in(&fake, namespace);
@@ -23,40 +23,43 @@ pub(super) fn wanted(rights: &Rights, namespace: &str, size: Option<&str>) -> Fa
     fake
 }
 
-fn running(world: &World) -> String {
+fn running(world: &TestCluster) -> String {
     let conditions = world.status("disk")["conditions"].clone();
     let mut all = conditions.as_array().into_iter().flatten();
     let running = all.find(|condition| condition["type"] == "Running").cloned();
     running.unwrap_or_default()["message"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Everybody takes turns until the clone is done; returns what the claim of the snapshot looked like.
-async fn copied(world: &mut World, namespace: &str, case: &str) -> Value {
+/// Runs until the clone is finished. Returns the restored PVC as it was created.
+async fn copied(world: &mut TestCluster, namespace: &str, case: &str) -> Value {
     let mut made = restored(world).map(|(_, claim)| claim);
     for _ in 0..30 {
         world.work().await;
         made = made.or_else(|| restored(world).map(|(_, claim)| claim));
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
     assert_eq!(world.status("disk")["phase"], "Succeeded", "{case}: {}", world.status("disk"));
     assert_eq!(world.status("disk")["progress"], "100.0%", "{case}");
     check_clean(world, namespace, case);
     let claim = world.fake.get("persistentvolumeclaims", "vms", "disk").unwrap();
-    let said = &claim["metadata"]["annotations"];
-    assert_eq!(said[state::CLONE_OF], "true", "{case}");
-    assert_eq!(said[state::CLONE_TYPE], "copy", "{case}");
-    assert_eq!(said[state::CLONE_PHASE], "Succeeded", "{case}");
-    let told = reasons(world);
+    let annotations = &claim["metadata"]["annotations"];
+    assert_eq!(annotations[state::CLONE_OF], "true", "{case}");
+    assert_eq!(annotations[state::CLONE_TYPE], "copy", "{case}");
+    assert_eq!(annotations[state::CLONE_PHASE], "Succeeded", "{case}");
+    let event_reasons = reasons(world);
     for reason in
         ["NoPopulator", "CloneFromSnapshotSourceInProgress", "CloneInProgress", "CloneSucceeded"]
     {
-        assert!(told.iter().any(|told| told == reason), "{case}: {reason}: {told:?}");
+        assert!(
+            event_reasons.iter().any(|found| found == reason),
+            "{case}: {reason}: {event_reasons:?}"
+        );
     }
     made.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_driver_a_snapshot_becomes_a_claim_that_pods_copy() {
+async fn snapshot_is_restored_and_copied_without_a_csi_driver() {
     let rights = Rights::new();
     for namespace in ["vms", "images"] {
         for (size, has) in [(None, "1Gi"), (Some("1Gi"), "1Gi"), (Some("2Gi"), "2Gi")] {
@@ -85,7 +88,7 @@ async fn without_a_driver_a_snapshot_becomes_a_claim_that_pods_copy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_wants_no_populator_gets_the_same_through_a_data_source_too() {
+async fn snapshot_is_copied_if_the_populator_is_disabled() {
     let rights = Rights::new();
     for through in [false, true] {
         let fake = cluster("snapshot", "images", true);
@@ -111,7 +114,7 @@ async fn who_wants_no_populator_gets_the_same_through_a_data_source_too() {
         });
         let mut world = rights.controllers(fake, &[]);
         world.work().await;
-        // What the DataSource stands for meanwhile is nothing to a clone that has begun.
+        // A later change of the DataSource does not affect a clone that has started.
         if through {
             world.fake.change("datasources/images/fedora", |source| {
                 source["spec"]["source"]["snapshot"]["name"] = "newer".into();
@@ -122,7 +125,7 @@ async fn who_wants_no_populator_gets_the_same_through_a_data_source_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_binds_the_claim_where_the_storage_waits_for_one() {
+async fn prep_pod_binds_the_restored_pvc_of_a_wait_for_first_consumer_class() {
     let rights = Rights::new();
     let fake = wanted(&rights, "images", Some("1Gi"));
     fake.put(
@@ -146,37 +149,40 @@ async fn a_pod_binds_the_claim_where_the_storage_waits_for_one() {
         let pods = places(&world, "pods");
         let prep = pods.iter().find(|place| place.starts_with("pods/images/prep-"));
         let reads = pods.iter().any(|place| place.ends_with("-source-pod"));
-        assert!(prep.is_none() || !reads, "{pods:?}: it would be in the way");
-        world.others(DONE);
-        // It is on its way out, and the claim is not gone yet.
+        assert!(prep.is_none() || !reads, "{pods:?}: both would mount the PVC");
+        world.simulate_cluster(DONE);
+        // The pod is deleted, and the PVC still exists.
         if prepared && prep.is_none() {
             break;
         }
         prepared |= prep.is_some();
     }
     assert!(prepared);
-    let told = reasons(&world);
-    assert!(told.contains(&"PrepClaimInProgress".to_owned()), "{told:?}");
-    assert!(!told.contains(&"CloneSourceInUse".to_owned()), "{told:?}");
+    let event_reasons = reasons(&world);
+    assert!(event_reasons.contains(&"PrepClaimInProgress".to_owned()), "{event_reasons:?}");
+    assert!(!event_reasons.contains(&"CloneSourceInUse".to_owned()), "{event_reasons:?}");
     let made = copied(&mut world, "images", "waits").await;
     assert_eq!(made["spec"]["storageClassName"], "a", "the first by name");
-    assert_eq!(made["spec"]["volumeMode"], "Block", "as the target's, where nobody knows");
+    assert_eq!(
+        made["spec"]["volumeMode"], "Block",
+        "as the target's, if the mode of the source is unknown"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_snapshot_waits_for_is_said() {
+async fn cause_of_a_waiting_snapshot_clone_is_reported() {
     type Change = fn(&Fake);
     let table: [(&str, Change, &str, &str); 5] = [
         (
             "not ready",
             |fake| {
                 fake.change("volumesnapshots/images/golden", |snapshot| {
-                    // Restored later by hand, as whoever takes snapshots here would at once.
+                    // Null instead of false, as the simulated cluster would make it ready at once.
                     snapshot["status"]["readyToUse"] = json!(null);
                     snapshot["status"]["error"] = json!({ "message": "busy" });
                 });
             },
-            "snapshot golden to be ready to use; it says: busy",
+            "snapshot golden to be ready to use; it reports: busy",
             "CloneFromSnapshotSourceInProgress",
         ),
         (
@@ -209,36 +215,36 @@ async fn what_a_snapshot_waits_for_is_said() {
         ("slow", |_| (), "the storage to make a claim of the snapshot", "CloneScheduled"),
     ];
     let rights = Rights::new();
-    for (case, change, said, told) in table {
+    for (case, change, message, expected) in table {
         let fake = wanted(&rights, "images", Some("1Gi"));
         let mut world = rights.controllers(fake, &[]);
         world.driver_clones = false;
         world.work().await;
         change(&world.fake);
         for _ in 0..4 {
-            world.others(DONE);
+            world.simulate_cluster(DONE);
             world.work().await;
         }
-        assert!(running(&world).contains(said), "{case}: {}", world.status("disk"));
+        assert!(running(&world).contains(message), "{case}: {}", world.status("disk"));
         let reasons = reasons(&world);
         assert!(
-            case == "slow" || reasons.iter().any(|reason| reason == told),
+            case == "slow" || reasons.iter().any(|reason| reason == expected),
             "{case}: {reasons:?}"
         );
         let is_made = restored(&world).is_some();
-        assert_eq!(is_made, case == "slow", "{case}: nothing is made in vain");
+        assert_eq!(is_made, case == "slow", "{case}: no PVC is created in vain");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_of_the_snapshots_namespace_is_told_of() {
+async fn error_in_the_snapshots_namespace_is_reported() {
     let rights = Rights::new();
     let fake = wanted(&rights, "images", Some("1Gi"));
     let mut world = rights.controllers(fake, &[]);
     world.work().await;
     world.fake.0.lock().unwrap().closed.insert("images".into(), 404);
     for _ in 0..3 {
-        world.others(DONE);
+        world.simulate_cluster(DONE);
         world.work().await;
     }
     assert!(running(&world).contains("the namespace is not there"), "{}", running(&world));
@@ -247,7 +253,7 @@ async fn a_quota_of_the_snapshots_namespace_is_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_of_a_snapshot_that_is_deleted_at_any_step_leaves_nothing_behind() {
+async fn snapshot_clone_deleted_at_any_step_leaves_no_objects() {
     let rights = Rights::new();
     for (namespace, waits) in [("vms", false), ("images", false), ("images", true)] {
         for rounds in 0..12 {
@@ -261,7 +267,7 @@ async fn a_clone_of_a_snapshot_that_is_deleted_at_any_step_leaves_nothing_behind
             world.waits_for_pods = waits;
             for _ in 0..rounds {
                 world.work().await;
-                // The machine that wants the disk.
+                // A VM uses the disk.
                 if waits {
                     world.fake.put(
                         "pods",
@@ -272,7 +278,7 @@ async fn a_clone_of_a_snapshot_that_is_deleted_at_any_step_leaves_nothing_behind
                         }),
                     );
                 }
-                world.others(DONE);
+                world.simulate_cluster(DONE);
             }
             world.fake.delete("pods/vms/vm");
             world.fake.delete("datavolumes/vms/disk");
@@ -282,7 +288,7 @@ async fn a_clone_of_a_snapshot_that_is_deleted_at_any_step_leaves_nothing_behind
             for _ in 0..12 {
                 world.fake.collect_garbage();
                 world.work().await;
-                world.others(DONE);
+                world.simulate_cluster(DONE);
             }
             let case = format!("{namespace} {waits} after {rounds} rounds");
             assert_eq!(places(&world, "datavolumes"), [""; 0], "{case}");
@@ -294,14 +300,14 @@ async fn a_clone_of_a_snapshot_that_is_deleted_at_any_step_leaves_nothing_behind
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_request_of_a_clone_of_a_snapshot_fails_it_ends_where_it_should() {
+async fn snapshot_clone_succeeds_whichever_request_fails() {
     let rights = &Rights::new();
     let run = |refuses: Option<usize>, loses: Option<usize>| async move {
         let fake = wanted(rights, "images", Some("1Gi"));
         {
             let mut state = fake.0.lock().unwrap();
             state.refuses = refuses;
-            state.loses_answer = loses;
+            state.loses_response = loses;
         }
         let mut world = rights.controllers(fake, &[]);
         world.until("disk", "Succeeded", DONE).await;
@@ -317,7 +323,7 @@ async fn whatever_request_of_a_clone_of_a_snapshot_fails_it_ends_where_it_should
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_of_a_snapshot_that_somebody_deletes_is_made_again() {
+async fn restored_pvc_that_is_deleted_is_created_again() {
     let rights = Rights::new();
     let fake = wanted(&rights, "images", Some("1Gi"));
     let mut world = rights.controllers(fake, &[]);

@@ -1,4 +1,4 @@
-//! What somebody tries who knows the name of the claim that a snapshot is going to become, or writes on the target.
+//! Attacks by tenants that know the name of the restored PVC of a snapshot, or annotate the target.
 
 use api::annotations::request;
 use api::labels;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::snapshots::{restored, wanted};
 use super::*;
 
-/// A claim of the name that the controller is going to use, before it does. `forged`: with everything that others can see.
+/// Creates a PVC with the name of the restored PVC before the controller does. `forged`: the fields that it copies.
 fn squat(fake: &Fake, namespace: &str, forged: Forged, token: Option<&str>) -> (String, Value) {
     let volume = fake.get("datavolumes", "vms", "disk").unwrap();
     let uid = volume["metadata"]["uid"].as_str().unwrap();
@@ -46,8 +46,8 @@ enum Forged {
     All,
 }
 
-/// Whether any pod has the claim.
-fn is_mounted(world: &World, claim: &Value) -> bool {
+/// Whether a pod mounts the PVC.
+fn is_mounted(world: &TestCluster, claim: &Value) -> bool {
     let state = world.fake.0.lock().unwrap();
     let mut pods = state.objects.iter().filter(|(place, _)| place.starts_with("pods/"));
     pods.any(|(_, pod)| {
@@ -58,9 +58,9 @@ fn is_mounted(world: &World, claim: &Value) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_somebody_put_in_the_way_is_neither_read_nor_touched() {
+async fn foreign_pvc_with_the_name_of_the_restored_pvc_is_neither_read_nor_changed() {
     let rights = Rights::new();
-    // Tokens that others can get: the webhook's, and what is written on the DataVolume.
+    // A token that a tenant can get from the webhook or the DataVolume.
     let tokens = [None, Some(rights.token(OriginKind::Snapshot, "images", "disk"))];
     for namespace in ["vms", "images"] {
         for (forged, token) in [
@@ -76,7 +76,7 @@ async fn a_claim_that_somebody_put_in_the_way_is_neither_read_nor_touched() {
             for _ in 0..6 {
                 world.work().await;
                 assert!(!is_mounted(&world, &squatter), "{case}");
-                world.others(DONE);
+                world.simulate_cluster(DONE);
             }
             let (_, now) = restored(&world).unwrap();
             for part in ["uid", "labels", "annotations", "finalizers", "deletionTimestamp"] {
@@ -84,26 +84,29 @@ async fn a_claim_that_somebody_put_in_the_way_is_neither_read_nor_touched() {
             }
             assert_eq!(
                 now["spec"]["resources"], squatter["spec"]["resources"],
-                "{case}: nobody has changed it"
+                "{case}: it has not changed"
             );
-            let told = reasons(&world);
-            assert!(told.contains(&"ErrResourceExists".to_owned()), "{case}: {told:?}");
+            let event_reasons = reasons(&world);
+            assert!(
+                event_reasons.contains(&"ErrResourceExists".to_owned()),
+                "{case}: {event_reasons:?}"
+            );
             let conditions = world.status("disk")["conditions"].to_string();
-            assert!(conditions.contains("is not the one that was made"), "{case}: {conditions}");
+            assert!(conditions.contains("was not created for this clone"), "{case}: {conditions}");
             assert_eq!(world.status("disk")["phase"], "CloneScheduled", "{case}");
 
-            // Who gives up leaves it where it is; who waits gets what was asked for.
-            let mut given_up = rights.controllers(world.fake.copied(), &[]);
-            given_up.fake.delete("datavolumes/vms/disk");
+            // A deleted DataVolume does not delete it. If it is deleted, the clone continues.
+            let mut abandoned = rights.controllers(world.fake.copied(), &[]);
+            abandoned.fake.delete("datavolumes/vms/disk");
             for _ in 0..6 {
-                given_up.fake.collect_garbage();
-                given_up.work().await;
-                given_up.others(DONE);
+                abandoned.fake.collect_garbage();
+                abandoned.work().await;
+                abandoned.simulate_cluster(DONE);
             }
-            assert!(restored(&given_up).is_some(), "{case}");
-            check_nothing_left(&given_up, &case);
+            assert!(restored(&abandoned).is_some(), "{case}");
+            check_nothing_left(&abandoned, &case);
             world.fake.delete(&place);
-            // Another process, as nobody waits here for the next look.
+            // Another process, to skip the retry delay.
             let mut world = rights.controllers(world.fake, &[]);
             world.until("disk", "Succeeded", DONE).await;
             check_clean(&world, namespace, &case);
@@ -112,7 +115,7 @@ async fn a_claim_that_somebody_put_in_the_way_is_neither_read_nor_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_mark_of_one_claim_is_worth_nothing_on_another() {
+async fn token_of_one_restored_pvc_is_invalid_on_another() {
     let rights = Rights::new();
     let first = wanted(&rights, "images", Some("1Gi"));
     let mut world = rights.controllers(first, &[]);
@@ -128,13 +131,13 @@ async fn the_mark_of_one_claim_is_worth_nothing_on_another() {
     for _ in 0..4 {
         world.work().await;
         assert!(!is_mounted(&world, &squatter));
-        world.others(DONE);
+        world.simulate_cluster(DONE);
     }
     assert!(reasons(&world).contains(&"ErrResourceExists".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_made_where_a_data_volume_has_no_right() {
+async fn no_pvc_is_restored_without_a_valid_clone_token() {
     let rights = Rights::new();
     for token in [
         None,
@@ -155,10 +158,10 @@ async fn nothing_is_made_where_a_data_volume_has_no_right() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_writes_on_the_target_gets_no_claim_made_or_read_elsewhere() {
+async fn annotations_of_the_target_do_not_redirect_the_restored_pvc() {
     let rights = Rights::new();
-    type Order = fn(&str, &str) -> Value;
-    let table: [(&str, Order); 5] = [
+    type Annotations = fn(&str, &str) -> Value;
+    let table: [(&str, Annotations); 5] = [
         (
             "another namespace",
             |name, _| json!({ request::CLONE_REQUEST: format!("secret/{name}") }),
@@ -170,11 +173,11 @@ async fn whoever_writes_on_the_target_gets_no_claim_made_or_read_elsewhere() {
             |_, _| json!({ request::CLONE_REQUEST: "images/golden", state::CLONE_SOURCE_SNAPSHOT: null }),
         ),
         (
-            "somebody else's claim of the snapshot",
+            "restored PVC of another DataVolume",
             |_, other| json!({ request::CLONE_REQUEST: format!("images/{other}") }),
         ),
     ];
-    for (case, order) in table {
+    for (case, annotations_for) in table {
         let fake = wanted(&rights, "images", Some("1Gi"));
         put_snapshot_in(&fake, "secret");
         let mut snapshot = fake.get("volumesnapshots", "images", "golden").unwrap();
@@ -183,8 +186,8 @@ async fn whoever_writes_on_the_target_gets_no_claim_made_or_read_elsewhere() {
         fake.put("volumesnapshots", snapshot);
         let uid = fake.get("datavolumes", "vms", "disk").unwrap()["metadata"]["uid"].clone();
         let name = format!("{}-host-assisted-source-pvc", uid.as_str().unwrap());
-        // As it was made for another DataVolume: whose mark it has does not matter, as it is of another UID.
-        let other = "somebody-host-assisted-source-pvc";
+        // Restored for another DataVolume. Its token does not matter, as it is of another UID.
+        let other = "other-uid-host-assisted-source-pvc";
         let of = json!({
             "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "golden",
         });
@@ -192,7 +195,7 @@ async fn whoever_writes_on_the_target_gets_no_claim_made_or_read_elsewhere() {
             "persistentvolumeclaims",
             json!({
                 "metadata": {
-                    "name": other, "namespace": "images", "labels": { labels::OWNED_BY_UID: "somebody" },
+                    "name": other, "namespace": "images", "labels": { labels::OWNED_BY_UID: "other-uid" },
                 },
                 "spec": { "dataSource": of, "storageClassName": "fast", "volumeMode": "Block" },
                 "status": { "phase": "Bound" },
@@ -203,7 +206,7 @@ async fn whoever_writes_on_the_target_gets_no_claim_made_or_read_elsewhere() {
         for _ in 0..6 {
             world.fake.change("persistentvolumeclaims/vms/disk", |claim| {
                 let all = claim["metadata"]["annotations"].as_object_mut().unwrap();
-                for (key, value) in order(&name, other).as_object().unwrap() {
+                for (key, value) in annotations_for(&name, other).as_object().unwrap() {
                     match value {
                         Value::Null => all.remove(key),
                         value => all.insert(key.clone(), value.clone()),
@@ -211,7 +214,7 @@ async fn whoever_writes_on_the_target_gets_no_claim_made_or_read_elsewhere() {
                 }
                 all.insert(state::CLONE_PHASE.into(), "HostClone".into());
             });
-            world.others(DONE);
+            world.simulate_cluster(DONE);
             world.work().await;
             for place in places(&world, "persistentvolumeclaims") {
                 let is_known = place.ends_with("/disk")
@@ -226,14 +229,14 @@ async fn whoever_writes_on_the_target_gets_no_claim_made_or_read_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_data_volume_that_was_made_to_vanish_leaves_no_claim_elsewhere() {
+async fn replaced_data_volume_leaves_no_restored_pvc() {
     let rights = Rights::new();
     let fake = wanted(&rights, "images", Some("1Gi"));
     let mut world = rights.controllers(fake, &[]);
     world.driver_clones = false;
     rounds(&mut world, 3).await;
     assert!(restored(&world).is_some());
-    // It is gone with everything on it, and there is another one of its name before anybody looks.
+    // It is deleted, and another one of its name is created before a controller sees it.
     world.fake.delete("persistentvolumeclaims/vms/disk");
     world.fake.delete("datavolumes/vms/disk");
     world.fake.put(

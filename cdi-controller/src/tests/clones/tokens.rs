@@ -1,4 +1,4 @@
-//! Which token of a DataVolume counts, and what is told of a source before one does.
+//! Which token of a DataVolume is valid, and what is disclosed of a source without a valid one.
 
 use auth::token::ISSUER_CONTROLLER;
 
@@ -6,13 +6,13 @@ use super::*;
 
 const LABEL: &str = "instancetype.kubevirt.io/default-preference";
 
-fn claims(world: &World) -> Vec<String> {
+fn claims(world: &TestCluster) -> Vec<String> {
     places(world, "persistentvolumeclaims")
 }
 
-/// What somebody else of the namespace creates under the name of a DataVolume that was allowed, and brings along.
+/// Another user of the namespace creates a DataVolume with the name and the token of an authorized one.
 #[tokio::test(start_paused = true)]
-async fn a_data_volume_inherits_no_token_of_another_one_of_its_name() {
+async fn token_of_another_data_volume_with_the_same_name_is_invalid() {
     let rights = Rights::new();
     let of = |uid: Option<&str>| {
         rights.signed(OriginKind::Claim, "images", ("disk", uid), ISSUER_CONTROLLER)
@@ -40,17 +40,17 @@ async fn a_data_volume_inherits_no_token_of_another_one_of_its_name() {
         }
         if case == "without a UID" {
             let state = world.fake.0.lock().unwrap();
-            let said = state
+            let is_explained = state
                 .events
                 .iter()
                 .any(|event| event["message"].to_string().contains("create it again"));
-            assert!(said, "{:?}", state.events);
+            assert!(is_explained, "{:?}", state.events);
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_data_volume_goes_by_the_token_of_today() {
+async fn restored_data_volume_uses_its_new_token() {
     let rights = Rights::new();
     let fake = cluster("csi-clone", "images", true);
     rights.clone_of_claim(&fake, "images");
@@ -66,9 +66,9 @@ async fn a_restored_data_volume_goes_by_the_token_of_today() {
     assert_ne!(volume["metadata"]["annotations"][state::EXTENDED_CLONE_TOKEN], old.as_str());
 }
 
-/// The DataVolume of somebody who may not clone the source, as it comes past a webhook that was off or tolerant.
+/// The DataVolume of a user without permission to clone the source, if the webhook did not reject it.
 #[tokio::test(start_paused = true)]
-async fn labels_of_a_source_elsewhere_are_told_to_nobody_without_the_right() {
+async fn labels_of_a_foreign_source_require_a_clone_token() {
     let rights = Rights::new();
     let by_reference = json!({
         "sourceRef": { "kind": "DataSource", "name": "fedora", "namespace": "images" },
@@ -106,9 +106,9 @@ async fn labels_of_a_source_elsewhere_are_told_to_nobody_without_the_right() {
     }
 }
 
-/// A DataSource of another namespace may refer to a claim of the own one: the right to that says nothing about it.
+/// A DataSource of another namespace may refer to a PVC of the own one. Access to the PVC gives none to the DataSource.
 #[tokio::test(start_paused = true)]
-async fn labels_of_a_data_source_elsewhere_do_not_come_with_a_source_of_the_own_namespace() {
+async fn labels_of_a_foreign_data_source_are_not_copied() {
     let rights = Rights::new();
     let fake = cluster("csi-clone", "vms", true);
     fake.change("persistentvolumeclaims/vms/golden", |claim| {
@@ -133,9 +133,9 @@ async fn labels_of_a_data_source_elsewhere_do_not_come_with_a_source_of_the_own_
     assert!(found["metadata"]["labels"][LABEL].is_null(), "{found}");
 }
 
-/// A claim that names the VolumeCloneSource of somebody else.
+/// A PVC that names the VolumeCloneSource of another namespace.
 #[tokio::test(start_paused = true)]
-async fn whoever_names_a_clone_source_elsewhere_is_not_told_what_it_refers_to() {
+async fn foreign_volume_clone_source_is_not_disclosed_without_permission() {
     let rights = Rights::new();
     let fake = cluster("csi-clone", "images", true);
     fake.put(
@@ -173,11 +173,11 @@ async fn whoever_names_a_clone_source_elsewhere_is_not_told_what_it_refers_to() 
     assert!(!state.events.iter().any(|event| event.to_string().contains("golden")));
 }
 
-/// The owner of a claim writes on it that it is to be copied from another snapshot.
+/// The owner of a PVC annotates it with another source snapshot.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_told_of_a_snapshot_that_the_data_volume_has_no_token_for() {
+async fn snapshot_without_a_token_is_not_disclosed() {
     let rights = Rights::new();
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for is_there in [false, true] {
         let fake = cluster("copy", "images", false);
         put_snapshot(&fake);
@@ -210,7 +210,7 @@ async fn nothing_is_told_of_a_snapshot_that_the_data_volume_has_no_token_for() {
         events.sort();
         events.dedup();
         assert!(events.iter().any(|message| message.contains("invalid token")), "{events:?}");
-        told.push(events);
+        messages.push(events);
     }
-    assert_eq!(told[0], told[1], "whether it is there or not");
+    assert_eq!(messages[0], messages[1], "whether the snapshot exists or not");
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use crate::meta;
 use crate::plan::{Plan, Requeue, Write};
 
-/// A DataVolume may be gone without an event that wakes the controller of its PVC.
+/// A DataVolume may be deleted without an event that wakes the controller of its PVC.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 pub struct RestoredCleanupFacts<'a> {

@@ -1,13 +1,13 @@
-//! A snapshot that pods copy where there is no populator: the storage makes a claim of it, beside it, pods copy that, and
-//! then it goes.
+//! A copy of a snapshot without a populator: the storage restores it to a temporary PVC in its namespace, pods copy
+//! that, and then it is deleted.
 //!
 //! ```text
-//! the target is bound ─► snapshot ready ─► a claim is made of it ─► bound, by a pod if need be ─► pods copy ─► it goes
-//!                                           SnapshotClone            PrepClaim                     HostClone
+//! target bound ─► snapshot ready ─► restored to a PVC ─► bound, by a pod if needed ─► pods copy ─► PVC deleted
+//!                                   SnapshotClone        PrepClaim                    HostClone
 //! ```
 //!
-//! The claim has a name that anybody can foresee who knows the DataVolume. So the name says nothing: what counts is a mark
-//! that only the controller can make, and a claim without it is somebody else's.
+//! The name of the PVC is predictable for users who know the DataVolume, so it proves nothing: the PVC has a token that
+//! only the controller can sign. A PVC without it belongs to another client.
 
 use api::ClaimPhase;
 use std::time::Duration;
@@ -21,42 +21,41 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpe
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::driver_failure::warning_messages;
 use super::facts::SnapshotState;
 use super::objects::{self, Of};
 use super::origin::{Origin, OriginKind};
 use super::phase::Phase;
 use super::prep_pod::{self, Prep};
 use super::target::{mode_of, owner_uid};
-use super::trouble::complaints;
-use crate::bound::Seen;
+use crate::bound::ObservedEvent;
 use crate::event::Event;
 use crate::meta::{self, Installation, Pairs};
 use crate::plan::Write;
 use crate::{claim, classes, copy, worker};
 
-/// How often something is looked at again that nobody tells of.
+/// How often objects are polled whose changes cause no watch event here.
 const SOON: Duration = Duration::from_secs(2);
 const LATER: Duration = Duration::from_secs(15);
 
-/// What the next step depends on.
+/// Inputs of the next step.
 pub struct RestoreFacts<'a> {
-    /// The DataVolume.
     pub volume: &'a ObjectMeta,
-    /// Its claim, which pods are to copy to.
+    /// Its PVC, which pods will copy to.
     pub target: &'a PersistentVolumeClaim,
-    /// The snapshot, as it is named.
+    /// Names the snapshot.
     pub origin: &'a Origin,
-    /// The same, if it is there.
+    /// The snapshot, if it exists.
     pub snapshot: Option<&'a SnapshotState>,
-    /// What has the name of the claim that is made of it.
+    /// The object with the name of the restored PVC.
     pub claim: RestoredPvc<'a>,
-    /// The controller's mark for a new claim of that name.
+    /// The controller's signed mark for a new PVC of that name.
     pub mark: Option<&'a str>,
     /// Warnings about that PVC.
-    pub pvc_warnings: &'a [Seen],
-    /// Its class, or the one that it is to have: the first of the driver.
+    pub pvc_warnings: &'a [ObservedEvent],
+    /// The storage class of the restored PVC: the first of the driver.
     pub class: Option<&'a StorageClass>,
-    /// The smallest claim of that class.
+    /// The smallest size of a PVC of that class.
     pub least: Option<ByteCount>,
     /// The pod that binds it.
     pub pod: Option<&'a Pod>,
@@ -64,38 +63,36 @@ pub struct RestoreFacts<'a> {
     pub image: &'a str,
     /// Where worker pods may run.
     pub placement: Option<&'a NodePlacement>,
-    /// The settings in force.
+    /// The effective configuration.
     pub config: Option<&'a CdiConfig>,
     /// For the labels.
     pub installation: &'a Installation,
 }
 
-/// What has the name of the claim that a snapshot becomes.
+/// The object with the name of the PVC that a snapshot is restored to.
 #[derive(Clone, Copy)]
 pub enum RestoredPvc<'a> {
-    /// Nothing.
     Absent,
-    /// The claim that was made for this very clone.
+    /// The PVC that was created for this clone.
     Ours(&'a PersistentVolumeClaim),
-    /// One that was made for the same DataVolume, of what it was cloned from before.
+    /// A PVC for the same DataVolume, restored from an earlier source.
     Earlier(&'a PersistentVolumeClaim),
-    /// Something else, which is neither read nor touched.
+    /// A PVC of another client, which is neither read nor changed.
     Foreign,
 }
 
-/// The next step, and what people are told.
+/// The next step, and its reports to users.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RestoreStep {
-    /// How far it is. With [`Phase::HostClone`] the claim can be read.
+    /// With [`Phase::HostClone`] the restored PVC can be read.
     pub phase: Phase,
     pub write: Option<Write>,
     /// [`RestoreFacts::mark`] is needed for the PVC to create.
     pub needs_mark: bool,
-    /// What it waits for, as a sentence goes on.
+    /// What it waits for, as the rest of a sentence that begins with "Waits for".
     pub waits_for: String,
-    /// What is wrong.
     pub warning: Option<Event>,
-    /// Nobody is going to tell that something has changed.
+    /// Set if no watch event reports the awaited change.
     pub look_again: Option<Duration>,
 }
 
@@ -115,8 +112,8 @@ impl RestoreStep {
         Self { write, ..self }
     }
 
-    fn stuck(phase: Phase, reason: &str, words: String) -> Self {
-        let warning = Some(Event::warning(reason, words));
+    fn stuck(phase: Phase, reason: &str, message: String) -> Self {
+        let warning = Some(Event::warning(reason, message));
         Self { warning, look_again: Some(LATER), ..Self::waiting(phase, "") }
     }
 
@@ -125,37 +122,37 @@ impl RestoreStep {
     }
 }
 
-/// Whether an object has the label and the name of the claim that was made of a snapshot, which anybody can give it: then
-/// it is the UID of the DataVolume.
+/// The UID of the DataVolume, if an object has the label and the name of a restored PVC. Any user of the namespace can
+/// create such an object.
 pub fn restored_for(claim: &ObjectMeta) -> Option<&str> {
     owner_uid(claim).filter(|uid| names::restored_pvc(uid) == meta::name(claim))
 }
 
-/// The UID in such a name, whatever has it.
+/// The UID in such a name.
 pub fn restored_uid(name: &str) -> Option<&str> {
     let (uid, _) = name.split_once(names::restored_pvc("").as_str())?;
     (!uid.is_empty() && names::restored_pvc(uid) == name).then_some(uid)
 }
 
-/// Of which snapshot such a claim was made. Nobody can change that of a claim.
+/// The snapshot that such a PVC was restored from. This field of a PVC is immutable.
 pub fn restored_of(claim: &PersistentVolumeClaim) -> Option<Origin> {
     let source = claim.spec.as_ref()?.data_source.as_ref()?;
     let origin = Origin::referred_to(meta::namespace(&claim.metadata), source)?;
     (origin.kind == OriginKind::Snapshot).then_some(origin)
 }
 
-/// Namespace and name of the DataVolume that such a claim, or the pod that binds it, was made for.
+/// Namespace and name of the DataVolume that such a PVC, or the pod that binds it, was created for.
 pub fn volume_of_restored(helper: &ObjectMeta) -> Option<(&str, &str)> {
     owner_uid(helper)?;
     meta::annotation(helper, state::OWNED_BY_DATA_VOLUME)?.split_once('/')
 }
 
-/// The pod that binds such a claim.
+/// Name of the pod that binds such a PVC.
 pub fn restored_pod_name(volume_uid: &str) -> String {
     format!("prep-{volume_uid}")
 }
 
-/// Whether it is that pod: it has the label, and mounts that claim.
+/// Whether it is that pod: it has the label, and mounts that PVC.
 pub fn is_restored_pod(pod: &Pod, volume_uid: &str) -> bool {
     let claim = names::restored_pvc(volume_uid);
     let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
@@ -166,18 +163,18 @@ pub fn is_restored_pod(pod: &Pod, volume_uid: &str) -> bool {
         })
 }
 
-/// The next step, until pods can read what the storage made of the snapshot.
+/// The next step, until pods can read the restored PVC.
 pub fn restore(facts: &RestoreFacts) -> RestoreStep {
     match facts.claim {
         RestoredPvc::Foreign => {
             let name = names::restored_pvc(meta::uid(facts.volume));
             let namespace = &facts.origin.namespace;
-            let words = format!(
-                "the claim {namespace}/{name} is not the one that was made for this clone: it is left alone, and has to go"
+            let message = format!(
+                "PVC {namespace}/{name} was not created for this clone and is left unchanged: delete it to continue"
             );
-            RestoreStep::stuck(Phase::Pending, events::RESOURCE_EXISTS, words)
+            RestoreStep::stuck(Phase::Pending, events::RESOURCE_EXISTS, message)
         }
-        RestoredPvc::Absent => begin(facts),
+        RestoredPvc::Absent => restore_snapshot(facts),
         RestoredPvc::Ours(claim) if claim.metadata.deletion_timestamp.is_none() => {
             bind(facts, claim)
         }
@@ -186,7 +183,7 @@ pub fn restore(facts: &RestoreFacts) -> RestoreStep {
                 RestoreStep::waiting(Phase::SnapshotClone, "an earlier claim of a snapshot to go");
             let waiting = waiting.again(SOON);
             match (facts.pod, &claim.metadata.deletion_timestamp) {
-                // Nothing that is mounted goes.
+                // A mounted PVC is not deleted.
                 (Some(pod), _) => waiting.writing(Write::delete(pod)),
                 // By its UID: another PVC may have the name by now.
                 (None, None) => waiting.writing(Write::delete(claim)),
@@ -196,20 +193,20 @@ pub fn restore(facts: &RestoreFacts) -> RestoreStep {
     }
 }
 
-fn begin(facts: &RestoreFacts) -> RestoreStep {
+fn restore_snapshot(facts: &RestoreFacts) -> RestoreStep {
     let origin = facts.origin;
-    let Some(snapshot) = facts.snapshot.filter(|snapshot| !snapshot.leaving) else {
-        let words = format!("The source {} doesn't exist", origin.named());
-        return RestoreStep::stuck(Phase::Pending, events::CLONE_WITHOUT_SOURCE, words);
+    let Some(snapshot) = facts.snapshot.filter(|snapshot| !snapshot.is_terminating) else {
+        let message = format!("The source {} doesn't exist", origin.named());
+        return RestoreStep::stuck(Phase::Pending, events::CLONE_WITHOUT_SOURCE, message);
     };
     if !snapshot.ready {
-        let said = snapshot.error.as_deref().map(|said| format!("; it says: {said}"));
+        let error = snapshot.error.as_deref().map(|error| format!("; it reports: {error}"));
         let name = &snapshot.name;
-        let waits_for = format!("snapshot {name} to be ready to use{}", said.unwrap_or_default());
+        let waits_for = format!("snapshot {name} to be ready to use{}", error.unwrap_or_default());
         return RestoreStep::waiting(Phase::SnapshotClone, waits_for).again(LATER);
     }
     let invalid =
-        |words| RestoreStep::stuck(Phase::Pending, events::CLONE_VALIDATION_FAILED, words);
+        |message| RestoreStep::stuck(Phase::Pending, events::CLONE_VALIDATION_FAILED, message);
     let is_of_files = copy::content_of(&facts.target.metadata) == ContentType::Archive.as_str();
     if is_of_files && snapshot.mode.is_some_and(|mode| mode != mode_of(facts.target)) {
         return invalid(copy::Mismatch::Mode.to_string());
@@ -218,7 +215,7 @@ fn begin(facts: &RestoreFacts) -> RestoreStep {
         Some(claim) => {
             let waits_for = "the storage to make a claim of the snapshot";
             let step = RestoreStep::waiting(Phase::SnapshotClone, waits_for);
-            // Without its mark, the PVC would be another client's for the next pass.
+            // Without its mark, the next reconcile would take the PVC for another client's.
             let marked = facts.mark.map(|mark| Write::create(marked(claim, mark)));
             RestoreStep { needs_mark: marked.is_none(), ..step.writing(marked) }
         }
@@ -229,7 +226,7 @@ fn begin(facts: &RestoreFacts) -> RestoreStep {
     }
 }
 
-/// A claim that is bound can be read. Where the storage waits for a consumer, a pod is one for a moment.
+/// A bound PVC can be read. If the storage waits for a consumer, a pod mounts the PVC until it is bound.
 fn bind(facts: &RestoreFacts, claim: &PersistentVolumeClaim) -> RestoreStep {
     let is_bound = meta::claim_phase(claim) == ClaimPhase::Bound;
     let waits = facts.class.is_some_and(classes::waits_for_consumer);
@@ -253,9 +250,10 @@ fn bind(facts: &RestoreFacts, claim: &PersistentVolumeClaim) -> RestoreStep {
         let pod = Write::create(pod_for(facts, claim));
         return preparing().writing(Some(pod)).again(LATER);
     }
-    let said = complaints(facts.pvc_warnings).last().map(|said| format!("; it says: {said}"));
+    let warning = warning_messages(facts.pvc_warnings).last();
+    let warning = warning.map(|message| format!("; it reports: {message}"));
     let waits_for =
-        format!("the storage to make a claim of the snapshot{}", said.unwrap_or_default());
+        format!("the storage to make a claim of the snapshot{}", warning.unwrap_or_default());
     RestoreStep::waiting(Phase::SnapshotClone, waits_for)
 }
 
@@ -279,8 +277,8 @@ fn notes(facts: &RestoreFacts) -> Pairs {
     ])
 }
 
-/// As large as the snapshot says, and no smaller than its class makes them. It takes nothing from the target but what is in
-/// there: that is on other storage, and belongs to other people. `None`: there is no class for it.
+/// The PVC to create, with the size of the snapshot and at least the smallest size of its class. It copies only the
+/// content type from the target, which has other storage and other owners. `None`: there is no class for it.
 fn claim_of(facts: &RestoreFacts, snapshot: &SnapshotState) -> Option<PersistentVolumeClaim> {
     let wanted = || meta::requested(facts.target).and_then(meta::bytes);
     let size = snapshot.restore_size.filter(|size| size.get() > 0).or_else(wanted);
@@ -292,7 +290,7 @@ fn claim_of(facts: &RestoreFacts, snapshot: &SnapshotState) -> Option<Persistent
         volume_mode: Some(mode.as_str().to_owned()),
         ..PersistentVolumeClaimSpec::default()
     };
-    objects::made_of(&mut spec, &Of::Snapshot(&snapshot.name));
+    objects::set_data_source(&mut spec, &Of::Snapshot(&snapshot.name));
     let mut all_labels = marks(facts);
     all_labels.insert(labels::COMPONENT.into(), component::RESTORED.into());
     all_labels.insert(labels::EXCLUDE_FROM_BACKUP.into(), "true".into());
@@ -305,7 +303,7 @@ fn claim_of(facts: &RestoreFacts, snapshot: &SnapshotState) -> Option<Persistent
             namespace: Some(snapshot.namespace.clone()),
             labels: Some(all_labels),
             annotations: Some(annotations),
-            // No owner: it may be in another namespace, and what a DataVolume owns counts as what it fills.
+            // No owner: it may be in another namespace, and a PVC that a DataVolume owns counts as its target.
             ..ObjectMeta::default()
         },
         spec: Some(spec),
@@ -315,7 +313,7 @@ fn claim_of(facts: &RestoreFacts, snapshot: &SnapshotState) -> Option<Persistent
 
 fn pod_for(facts: &RestoreFacts, claim: &PersistentVolumeClaim) -> Pod {
     let (namespace, target) = (meta::namespace(&claim.metadata), &facts.target.metadata);
-    prep_pod::make(Prep {
+    prep_pod::build_prep_pod(Prep {
         name: restored_pod_name(meta::uid(facts.volume)),
         marks: marks(facts),
         notes: notes(facts),

@@ -14,7 +14,7 @@ fn pod(value: Value) -> Pod {
     serde_json::from_value(value).unwrap()
 }
 
-/// Everything that the next step depends on, as it is at the beginning.
+/// Inputs of a step, initially those of the first one.
 struct Case {
     snapshot: Option<SnapshotState>,
     ours: Option<Value>,
@@ -105,7 +105,7 @@ fn ours(phase: &str) -> Option<Value> {
     }))
 }
 
-fn leaving() -> Option<Value> {
+fn terminating() -> Option<Value> {
     let mut claim = ours("Bound");
     claim.as_mut().unwrap()["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     claim
@@ -115,8 +115,8 @@ fn at(phase: &str) -> Option<Value> {
     Some(json!({ "metadata": { "name": "prep-1" }, "status": { "phase": phase } }))
 }
 
-/// Phase, what is done, and what is wrong.
-fn said(step: &RestoreStep) -> String {
+/// Phase, action and warning of a step.
+fn summary(step: &RestoreStep) -> String {
     let action = match &step.write {
         None => "",
         Some(Write::Create(Object::PersistentVolumeClaim(_))) => "claim",
@@ -130,16 +130,20 @@ fn said(step: &RestoreStep) -> String {
 }
 
 #[test]
-fn a_snapshot_becomes_a_claim_that_can_be_read_table() {
+fn restore_step_decision_table() {
     type Change = fn(&mut Case);
     let table: [(&str, Change, &str); 17] = [
         ("ready", |_| (), "SnapshotClone: claim"),
         ("gone", |c| c.snapshot = None, "Pending: CloneWithoutSource"),
-        ("going", |c| c.snapshot.as_mut().unwrap().leaving = true, "Pending: CloneWithoutSource"),
+        (
+            "terminating",
+            |c| c.snapshot.as_mut().unwrap().is_terminating = true,
+            "Pending: CloneWithoutSource",
+        ),
         ("not ready", |c| c.snapshot.as_mut().unwrap().ready = false, "SnapshotClone: "),
         ("no class", |c| c.has_class = false, "Pending: CloneValidationFailed"),
-        ("made", |c| c.ours = ours("Pending"), "SnapshotClone: "),
-        ("brand new", |c| c.ours = ours(""), "SnapshotClone: "),
+        ("pending", |c| c.ours = ours("Pending"), "SnapshotClone: "),
+        ("without a phase", |c| c.ours = ours(""), "SnapshotClone: "),
         ("bound", |c| c.ours = ours("Bound"), "HostClone: "),
         (
             "bound, and the snapshot is gone",
@@ -147,30 +151,30 @@ fn a_snapshot_becomes_a_claim_that_can_be_read_table() {
             "HostClone: ",
         ),
         (
-            "waits",
+            "waits for a consumer",
             |c| (c.ours, c.binding) = (ours("Pending"), "WaitForFirstConsumer"),
             "PrepClaim: pod",
         ),
         (
-            "is bound by a pod",
+            "pending, with a pod",
             |c| (c.ours, c.pod) = (ours("Pending"), at("Running")),
             "PrepClaim: ",
         ),
         (
-            "whose pod is done",
+            "bound, with a pod",
             |c| (c.ours, c.pod) = (ours("Bound"), at("Running")),
             "PrepClaim: no pod",
         ),
         (
-            "whose pod came to nothing",
+            "pending, with a failed pod",
             |c| (c.ours, c.pod) = (ours("Pending"), at("Failed")),
             "PrepClaim: no pod",
         ),
-        ("somebody else's", |c| c.foreign = true, "Pending: ErrResourceExists"),
-        ("on its way out", |c| c.ours = leaving(), "SnapshotClone: "),
+        ("foreign", |c| c.foreign = true, "Pending: ErrResourceExists"),
+        ("terminating PVC", |c| c.ours = terminating(), "SnapshotClone: "),
         (
-            "on its way out, and held",
-            |c| (c.ours, c.pod) = (leaving(), at("Running")),
+            "terminating PVC, mounted by a pod",
+            |c| (c.ours, c.pod) = (terminating(), at("Running")),
             "SnapshotClone: no pod",
         ),
         (
@@ -183,15 +187,15 @@ fn a_snapshot_becomes_a_claim_that_can_be_read_table() {
         let mut facts = Case::new();
         change(&mut facts);
         let step = facts.step();
-        assert_eq!(said(&step), expected, "{case}");
+        assert_eq!(summary(&step), expected, "{case}");
         assert!(step.warning.is_some() == step.waits_for.is_empty(), "{case}: {step:?}");
-        // Nobody tells of what is somebody else's, or of a snapshot.
-        let polls = step.warning.is_some() || case.contains("not ready") || case.contains("going");
+        // No watch event reports changes of foreign PVCs and of snapshots.
+        let polls = step.warning.is_some() || case.contains("not ready") || case == "terminating";
         assert!(!polls || step.look_again.is_some(), "{case}");
     }
 }
 
-fn made(case: Case) -> PersistentVolumeClaim {
+fn created(case: Case) -> PersistentVolumeClaim {
     match case.step().write {
         Some(Write::Create(Object::PersistentVolumeClaim(claim))) => *claim,
         other => panic!("{other:?}"),
@@ -199,29 +203,37 @@ fn made(case: Case) -> PersistentVolumeClaim {
 }
 
 #[test]
-fn the_claim_is_as_large_as_the_snapshot_and_of_its_mode() {
+fn restored_pvc_has_the_size_and_mode_of_the_snapshot() {
     let size = |restore_size: Option<u64>, least: Option<u64>| {
         let mut case = Case::new();
         case.snapshot.as_mut().unwrap().restore_size = restore_size.map(ByteCount::new);
         case.least = least.map(ByteCount::new);
-        meta::requested(&made(case)).unwrap().0.clone()
+        meta::requested(&created(case)).unwrap().0.clone()
     };
     assert_eq!(size(Some(1 << 30), None), "1Gi");
-    assert_eq!(size(Some(0), None), "2Gi", "the target's, where nobody knows");
+    assert_eq!(
+        size(Some(0), None),
+        "2Gi",
+        "the size of the target if that of the snapshot is unknown"
+    );
     assert_eq!(size(None, None), "2Gi");
-    assert_eq!(size(Some(1 << 30), Some(4 << 30)), "4Gi", "no smaller than the storage makes them");
+    assert_eq!(
+        size(Some(1 << 30), Some(4 << 30)),
+        "4Gi",
+        "at least the smallest size of the class"
+    );
     assert_eq!(size(Some(1 << 30), Some(1 << 20)), "1Gi");
 
     for (mode, expected) in [(Some(ClaimVolumeMode::Block), "Block"), (None, "Filesystem")] {
         let mut case = Case::new();
         case.snapshot.as_mut().unwrap().mode = mode;
-        let spec = made(case).spec.unwrap();
+        let spec = created(case).spec.unwrap();
         assert_eq!(spec.volume_mode.as_deref(), Some(expected));
     }
 }
 
 #[test]
-fn files_become_no_device() {
+fn archive_is_not_restored_to_another_volume_mode() {
     for (content, is_refused) in [("kubevirt", false), ("archive", true)] {
         let mut case = Case::new();
         case.target["metadata"]["annotations"] = json!({ request::CONTENT_TYPE: content });
@@ -230,14 +242,14 @@ fn files_become_no_device() {
 }
 
 #[test]
-fn the_claim_says_whose_it_is_and_takes_nothing_from_the_target() {
+fn restored_pvc_names_its_data_volume_and_copies_nothing_from_the_target() {
     let mut case = Case::new();
     case.target["metadata"]["labels"] = json!({ "team": "blue" });
     case.target["metadata"]["annotations"] = json!({
         "volume.kubernetes.io/storage-provisioner": "of-the-target",
         request::SELECTED_NODE: "node", request::CLONE_REQUEST: "images/x",
     });
-    let claim = made(case);
+    let claim = created(case);
     assert_eq!(restored_for(&claim.metadata), Some("1"));
     assert_eq!(volume_of_restored(&claim.metadata), Some(("vms", "disk")));
     assert_eq!(restored_of(&claim).unwrap().to_string(), "snapshot images/golden");
@@ -257,7 +269,7 @@ fn the_claim_says_whose_it_is_and_takes_nothing_from_the_target() {
 }
 
 #[test]
-fn a_name_or_a_label_alone_is_not_enough() {
+fn restored_pvc_is_recognized_by_name_and_label_together() {
     let named = |name: &str, uid: &str| -> ObjectMeta {
         let labels = json!({ labels::OWNED_BY_UID: uid });
         serde_json::from_value(json!({ "name": name, "labels": labels })).unwrap()

@@ -1,9 +1,9 @@
-//! Whether an object in the cluster is as it should be.
+//! Comparison of an object in the cluster with the desired one.
 
 use k8s_openapi::api::batch::v1::CronJob;
 use serde_json::{Value, json};
 
-/// Whether a CronJob is as it should be, whatever the cluster has added.
+/// Whether a CronJob has all desired values. Values that the API server added are ignored.
 pub fn agrees(present: &CronJob, wanted: &CronJob) -> bool {
     holds(&json!(present.spec), &json!(wanted.spec))
 }

@@ -1,5 +1,5 @@
-//! Pods that find out what the newest image is, for whoever cannot be asked by the controller: CronJobs in the namespace of
-//! the installation, and pods whose image a node pulls in the namespace of the cron.
+//! Pods that poll for the newest image where the controller itself cannot: CronJobs in the namespace of the
+//! installation, and pods in the namespace of the cron whose image a node pulls.
 
 mod agrees;
 
@@ -24,64 +24,63 @@ use crate::worker::{self, Image};
 
 pub use agrees::agrees;
 
-/// The program that looks.
+/// The program that polls.
 const POLLER: &str = "/usr/bin/cdi-source-update-poller";
-/// Whose rights it has.
+/// The service account it runs as.
 const SERVICE_ACCOUNT: &str = "cdi-cronjob";
 const CERTS: &str = "cdi-cert-vol";
 const PROXY_CERTS: &str = "cdi-proxy-cert-vol";
 const SHARED: &str = "shared-volume";
-/// Who owns disks, in every image of this project and in KubeVirt: a container disk may name no user.
+/// The user ID that owns disks in all images of this project and in KubeVirt. A container disk may name no user.
 const USER: i64 = 107;
-/// What a restricted pod may be on OpenShift.
+/// The SecurityContextConstraints of restricted pods on OpenShift.
 const RESTRICTED_SCC: &str = "restricted-v2";
-/// The container whose image is the one that is asked for.
+/// The container that runs the polled image.
 const IMAGE_CONTAINER: &str = "image-container";
-/// Of the UID, in names.
+/// Characters of the UID in names.
 const UID_PART: usize = 8;
 const TRIES_AGAIN: i32 = 2;
 const KEPT_SECONDS: i32 = 10;
 
-/// What these pods depend on.
+/// Inputs of the plans for these pods.
 pub struct Facts<'a> {
-    /// The cron.
     pub cron: &'a DataImportCron,
-    /// The settings in force.
+    /// The effective configuration.
     pub config: Option<&'a CdiConfig>,
-    /// Where workers may run.
+    /// Where worker pods may run.
     pub placement: Option<&'a NodePlacement>,
     /// The importer's image.
     pub image: &'a Image,
     /// For the labels.
     pub installation: &'a Installation,
-    /// The CDI object, which owns what is outside of the cron's namespace.
+    /// The CDI object, which owns the objects outside of the cron's namespace.
     pub owner: Option<&'a OwnerReference>,
     pub networks: &'a PollNetworks,
 }
 
-/// Networks of registries that polls may not connect to, and exceptions: CIDRs separated by commas, as the flags of the
-/// poller have them.
+/// Networks of registries that polls may not connect to, and exceptions: CIDRs separated by commas, in the format of
+/// the poller's flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PollNetworks {
     pub denied: String,
     pub allowed: String,
 }
 
-/// What should be in the namespace of the installation.
+/// The desired objects in the namespace of the installation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
     /// No CronJob, no Job.
     Nothing,
-    /// A CronJob like this one. Where there is none yet, the Job is made with it, so that nobody waits for the first time.
+    /// If the CronJob does not exist yet, the Job is created with it, for a first poll before the first scheduled time.
     Poll {
-        /// To be applied.
+        /// To apply.
         cron_job: Box<CronJob>,
-        /// Made once.
+        /// To create once.
         first: Box<Job>,
     },
 }
 
-/// The CronJob of a cron, where it has one.
+/// The CronJob of a cron, if its source is polled by one.
 pub fn plan(facts: &Facts, from: PollFrom) -> Plan {
     let registry = template_source(facts.cron).and_then(|source| source.registry.as_ref());
     let url = registry.and_then(|registry| registry.url.as_deref());
@@ -136,7 +135,7 @@ pub fn selector(cron: &DataImportCron) -> Pairs {
     ])
 }
 
-/// Whether the registry of this address is on the cluster's list of those without proper certificates.
+/// Whether the cluster's list of insecure registries contains the registry of this URL.
 fn is_insecure(url: &str, config: Option<&CdiConfig>) -> bool {
     let address = url.strip_prefix("docker://").unwrap_or_default();
     let host = address.split('/').next().unwrap_or_default();
@@ -146,16 +145,16 @@ fn is_insecure(url: &str, config: Option<&CdiConfig>) -> bool {
 
 fn job_spec(facts: &Facts, registry: &RegistrySource, url: &str) -> JobSpec {
     let cron = facts.cron;
-    let is_said = |text: &&str| !text.is_empty();
-    let certs = registry.cert_config_map.as_deref().filter(is_said);
+    let is_set = |text: &&str| !text.is_empty();
+    let certs = registry.cert_config_map.as_deref().filter(is_set);
     let namespace = meta::namespace(&cron.metadata);
-    let words = [POLLER, "-ns", namespace, "-cron", meta::name(&cron.metadata), "-url", url];
+    let arguments = [POLLER, "-ns", namespace, "-cron", meta::name(&cron.metadata), "-url", url];
     let certdir = certs.map(|_| ["-certdir", paths::CERTS]).into_iter().flatten();
     let PollNetworks { denied, allowed } = facts.networks;
     let networks = [("-poll-deny-cidrs", denied), ("-poll-allow-cidrs", allowed)];
     let networks = networks.into_iter().filter(|(_, cidrs)| !cidrs.is_empty());
     let networks = networks.flat_map(|(flag, cidrs)| [flag.to_owned(), cidrs.clone()]);
-    let command = words.into_iter().chain(certdir).map(str::to_owned).chain(networks);
+    let command = arguments.into_iter().chain(certdir).map(str::to_owned).chain(networks);
     let command = command.chain(facts.image.log_format()).collect();
 
     let plain = |name: &str, value: &str| EnvVar {
@@ -164,7 +163,7 @@ fn job_spec(facts: &Facts, registry: &RegistrySource, url: &str) -> JobSpec {
         value_from: None,
     };
     let mut env = Vec::new();
-    if let Some(secret) = registry.secret_ref.as_deref().filter(is_said) {
+    if let Some(secret) = registry.secret_ref.as_deref().filter(is_set) {
         for (name, key) in
             [(variable::ACCESS_KEY, "accessKeyId"), (variable::SECRET_KEY, "secretKey")]
         {
@@ -228,7 +227,7 @@ fn job_spec(facts: &Facts, registry: &RegistrySource, url: &str) -> JobSpec {
             containers: vec![container],
             volumes: Some(volumes).filter(|volumes| !volumes.is_empty()),
             service_account_name: Some(SERVICE_ACCOUNT.into()),
-            // The account itself gives its token to no pod that does not ask for it.
+            // The service account disables the mount of its token unless a pod requests it.
             automount_service_account_token: Some(true),
             ..pod_spec(facts)
         }),
@@ -241,8 +240,8 @@ fn job_spec(facts: &Facts, registry: &RegistrySource, url: &str) -> JobSpec {
     }
 }
 
-/// The pod whose image is pulled by its node, so that the digest is what the node's own registries and credentials say.
-/// `None` where the source is another.
+/// The pod whose image its node pulls, so that the digest is resolved by the node's own mirrors and credentials. `None`
+/// for other sources.
 pub fn node_pod(facts: &Facts) -> Option<Pod> {
     let cron = facts.cron;
     let registry = template_source(cron)?.registry.as_ref()?;
@@ -311,11 +310,11 @@ pub fn node_pod(facts: &Facts) -> Option<Pod> {
     })
 }
 
-/// What a pod that pulls an image has found out. `None`: nothing yet.
+/// The digest that the kubelet reports for the image of the pod, or why the pull fails. `None`: neither yet.
 pub fn pulled_digest(pod: &Pod) -> Option<Result<String, String>> {
     let status = pod.status.as_ref()?;
     let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
-    let mut trouble = None;
+    let mut failure = None;
     for container in all {
         if container.name == IMAGE_CONTAINER
             && let Some(at) = container.image_id.rfind("sha256:")
@@ -325,12 +324,12 @@ pub fn pulled_digest(pod: &Pod) -> Option<Result<String, String>> {
         let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
         let reason = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
         if matches!(reason, "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName") {
-            // Not its message, which is another at each try.
+            // Without its message, which differs at each retry.
             let image = &container.image;
-            trouble = Some(Err(format!("the node cannot pull the image {image} ({reason})")));
+            failure = Some(Err(format!("the node cannot pull the image {image} ({reason})")));
         }
     }
-    trouble
+    failure
 }
 
 fn mount(name: &str, path: &str) -> VolumeMount {
@@ -341,7 +340,7 @@ fn seccomp() -> SeccompProfile {
     SeccompProfile { type_: "RuntimeDefault".into(), localhost_profile: None }
 }
 
-/// A container with no more rights than it needs, and no user of its own: a platform may choose one.
+/// A container with restricted privileges and without a user ID: the platform may set one.
 fn container(facts: &Facts, name: &str, image: &str) -> Container {
     let status = facts.config.and_then(|config| config.status.as_ref());
     let resources: Option<ResourceRequirements> =

@@ -35,7 +35,7 @@ fn planned_with(cron: &DataImportCron, from: PollFrom, networks: &PollNetworks) 
 }
 
 #[test]
-fn only_registries_that_pods_ask_have_a_cron_job() {
+fn only_registries_polled_by_jobs_have_a_cron_job() {
     let url = json!({ "registry": { "url": "docker://r/i" } });
     assert!(matches!(planned(&cron(url.clone()), PollFrom::Jobs), Plan::Poll { .. }));
     assert_eq!(planned(&cron(url.clone()), PollFrom::Controller), Plan::Nothing);
@@ -85,7 +85,7 @@ fn a_job_is_named_after_its_cron_and_found_by_its_labels() {
 }
 
 #[test]
-fn a_pulled_image_tells_its_digest_and_a_node_that_cannot_pull_says_why() {
+fn pull_result_is_the_digest_or_the_reason_of_the_failure() {
     let pod = |statuses: Value| -> Pod {
         serde_json::from_value(json!({ "status": { "containerStatuses": statuses } })).unwrap()
     };
@@ -100,8 +100,8 @@ fn a_pulled_image_tells_its_digest_and_a_node_that_cannot_pull_says_why() {
     for id in ["r/i@sha256:12", "docker-pullable://r/i@sha256:12", "sha256:12"] {
         assert_eq!(pulled_digest(&pod(status(id, None))), Some(Ok("sha256:12".into())), "{id}");
     }
-    let told = pulled_digest(&pod(status("", Some("ImagePullBackOff"))));
-    assert_eq!(told, Some(Err("the node cannot pull the image r/i (ImagePullBackOff)".into())));
+    let result = pulled_digest(&pod(status("", Some("ImagePullBackOff"))));
+    assert_eq!(result, Some(Err("the node cannot pull the image r/i (ImagePullBackOff)".into())));
 }
 
 fn config() -> CdiConfig {

@@ -3,34 +3,34 @@
 use super::*;
 
 #[test]
-fn a_data_source_is_left_to_whoever_took_it() {
-    let mut world = World::new(json!({}));
-    world.import(1);
-    world.sources[0].metadata.labels.as_mut().unwrap().remove(labels::DATA_IMPORT_CRON);
-    world.import(2);
-    assert_eq!(world.stands_for(), Some(format!("pvc {}", name(1))));
-    assert_eq!(world.imported(), Some(name(2)));
-    let all = world.sources[0].metadata.labels.as_mut().unwrap();
+fn data_source_without_the_label_of_the_cron_is_not_changed() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.import(1);
+    cluster.sources[0].metadata.labels.as_mut().unwrap().remove(labels::DATA_IMPORT_CRON);
+    cluster.import(2);
+    assert_eq!(cluster.data_source_target(), Some(format!("pvc {}", name(1))));
+    assert_eq!(cluster.imported(), Some(name(2)));
+    let all = cluster.sources[0].metadata.labels.as_mut().unwrap();
     all.insert(labels::DATA_IMPORT_CRON.into(), "cron".into());
-    world.settle();
-    assert_eq!(world.stands_for(), Some(format!("pvc {}", name(2))));
+    cluster.settle();
+    assert_eq!(cluster.data_source_target(), Some(format!("pvc {}", name(2))));
 }
 
 #[test]
 fn two_crons_do_not_share_a_data_source() {
-    let mut world = World::new(json!({}));
-    world.import(1);
-    let mut other = world.cron.clone();
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.import(1);
+    let mut other = cluster.cron.clone();
     other.metadata.name = Some("other".into());
-    world.sources[0]
+    cluster.sources[0]
         .metadata
         .labels
         .as_mut()
         .unwrap()
         .insert(labels::DATA_IMPORT_CRON.into(), "other".into());
-    world.manager = Some(other.clone());
-    world.publish(2);
-    let plan = world.look();
+    cluster.manager = Some(other.clone());
+    cluster.publish(2);
+    let plan = cluster.reconcile();
     assert_eq!(
         plan.events,
         [Event::warning(
@@ -39,8 +39,8 @@ fn two_crons_do_not_share_a_data_source() {
         )]
     );
     assert!(plan.changes.is_empty() && plan.poll.is_none());
-    // One that manages another is no obstacle.
+    // A cron that manages another DataSource does not conflict.
     other.spec.managed_data_source = "centos".into();
-    world.manager = Some(other);
-    assert!(world.look().events.is_empty());
+    cluster.manager = Some(other);
+    assert!(cluster.reconcile().events.is_empty());
 }

@@ -3,154 +3,162 @@ use api::annotations::import;
 use super::*;
 
 #[test]
-fn an_image_is_kept_as_a_snapshot_and_its_claim_goes() {
-    let mut world = World::new(json!({}));
-    world.set_form("snapshot");
-    world.publish(1);
-    world.settle();
-    world.progress(&name(1), "Succeeded");
-    world.settle();
+fn imported_image_is_kept_as_a_snapshot_and_its_pvc_is_deleted() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.set_form("snapshot");
+    cluster.publish(1);
+    cluster.settle();
+    cluster.progress(&name(1), "Succeeded");
+    cluster.settle();
     assert_eq!(
-        world.says("UpToDate"),
+        cluster.condition("UpToDate"),
         "False ImportProgressing: Snapshot of imported data is progressing"
     );
-    assert_eq!(world.imported(), Some(name(1)));
-    // Its claim is about to go, so nobody begins to clone it.
-    assert_eq!(world.stands_for(), Some(format!("snapshot {}", name(1))));
-    let snapshot = &world.snapshots[0];
+    assert_eq!(cluster.imported(), Some(name(1)));
+    // The PVC will be deleted, so the DataSource does not refer to it.
+    assert_eq!(cluster.data_source_target(), Some(format!("snapshot {}", name(1))));
+    let snapshot = &cluster.snapshots[0];
     let annotation = |key| meta::annotation(&snapshot.metadata, key);
     assert_eq!(annotation(import::ADVISED_RESTORE_SIZE), Some("10Gi"));
     assert_eq!(annotation(import::SOURCE_VOLUME_MODE), Some("Block"));
     assert_eq!(snapshot.spec.volume_snapshot_class_name.as_deref(), Some("snap-a"));
     assert_eq!(meta::label(&snapshot.metadata, labels::DEFAULT_PREFERENCE), Some("fedora"));
     assert_eq!(meta::label(&snapshot.metadata, labels::COMPONENT), Some(""));
-    world.snapshots_are_ready();
-    world.settle();
-    assert_eq!(world.names(), [format!("snapshot {}", name(1))].into());
-    assert_eq!(world.says("UpToDate"), "True UpToDate: Latest import is up to date");
-    assert_eq!(world.cron.status.as_ref().unwrap().source_format.as_deref(), Some("snapshot"));
-    // The next one: the DataSource stands for the first until the snapshot of the second can be used.
-    world.publish(2);
-    world.settle();
-    world.progress(&name(2), "Succeeded");
-    world.settle();
-    assert_eq!(world.stands_for(), Some(format!("snapshot {}", name(1))));
-    world.snapshots_are_ready();
-    world.settle();
-    assert_eq!(world.stands_for(), Some(format!("snapshot {}", name(2))));
+    cluster.snapshots_are_ready();
+    cluster.settle();
+    assert_eq!(cluster.names(), [format!("snapshot {}", name(1))].into());
+    assert_eq!(cluster.condition("UpToDate"), "True UpToDate: Latest import is up to date");
+    assert_eq!(cluster.cron.status.as_ref().unwrap().source_format.as_deref(), Some("snapshot"));
+    // The next one: the DataSource refers to the first until the snapshot of the second is ready.
+    cluster.publish(2);
+    cluster.settle();
+    cluster.progress(&name(2), "Succeeded");
+    cluster.settle();
+    assert_eq!(cluster.data_source_target(), Some(format!("snapshot {}", name(1))));
+    cluster.snapshots_are_ready();
+    cluster.settle();
+    assert_eq!(cluster.data_source_target(), Some(format!("snapshot {}", name(2))));
 }
 
 #[test]
-fn snapshots_are_collected_as_claims_are() {
-    let mut world = World::new(json!({ "importsToKeep": 2 }));
-    world.set_form("snapshot");
+fn old_snapshots_are_deleted_like_old_pvcs() {
+    let mut cluster = TestCluster::new(json!({ "importsToKeep": 2 }));
+    cluster.set_form("snapshot");
     for number in 1..=5 {
-        world.import(number);
+        cluster.import(number);
     }
     let expected = [4, 5].map(|number| format!("snapshot {}", name(number)));
-    assert_eq!(world.names(), expected.into());
+    assert_eq!(cluster.names(), expected.into());
 }
 
 #[test]
-fn the_kept_form_is_switched_there_and_back_without_losing_the_image() {
-    let mut world = World::new(json!({}));
-    world.import(1);
-    world.set_form("snapshot");
-    world.settle();
-    assert_eq!(world.stands_for(), Some(format!("pvc {}", name(1))), "until there is a snapshot");
-    world.snapshots_are_ready();
-    world.settle();
-    assert_eq!(world.stands_for(), Some(format!("snapshot {}", name(1))));
-    assert_eq!(world.names(), [format!("snapshot {}", name(1))].into());
+fn source_format_changes_in_both_directions_keep_the_image() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.import(1);
+    cluster.set_form("snapshot");
+    cluster.settle();
+    assert_eq!(
+        cluster.data_source_target(),
+        Some(format!("pvc {}", name(1))),
+        "until there is a snapshot"
+    );
+    cluster.snapshots_are_ready();
+    cluster.settle();
+    assert_eq!(cluster.data_source_target(), Some(format!("snapshot {}", name(1))));
+    assert_eq!(cluster.names(), [format!("snapshot {}", name(1))].into());
 
-    world.set_form("pvc");
-    world.settle();
-    assert_eq!(world.stands_for(), Some(format!("snapshot {}", name(1))), "until there is a claim");
-    assert_eq!(world.current(), Some(name(1)));
-    world.fail(&name(1), "no way");
-    world.settle();
-    assert!(world.is_usable());
-    world.volumes[0].status.as_mut().unwrap().conditions = None;
-    world.progress(&name(1), "Succeeded");
-    world.settle();
-    assert_eq!(world.stands_for(), Some(format!("pvc {}", name(1))));
-    assert!(world.snapshots.is_empty());
+    cluster.set_form("pvc");
+    cluster.settle();
+    assert_eq!(
+        cluster.data_source_target(),
+        Some(format!("snapshot {}", name(1))),
+        "until there is a PVC"
+    );
+    assert_eq!(cluster.current(), Some(name(1)));
+    cluster.fail(&name(1), "it fails");
+    cluster.settle();
+    assert!(cluster.is_usable());
+    cluster.volumes[0].status.as_mut().unwrap().conditions = None;
+    cluster.progress(&name(1), "Succeeded");
+    cluster.settle();
+    assert_eq!(cluster.data_source_target(), Some(format!("pvc {}", name(1))));
+    assert!(cluster.snapshots.is_empty());
 }
 
 #[test]
-fn another_class_of_snapshots_makes_another_snapshot() {
-    let mut world = World::new(json!({}));
-    world.set_form("snapshot");
-    world.import(1);
+fn changed_snapshot_class_creates_another_snapshot() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.set_form("snapshot");
+    cluster.import(1);
     let class =
         SnapshotClass { name: "images".into(), driver: "csi.a".into(), ..SnapshotClass::default() };
-    world.snapshot_classes.push(class);
-    let marks = world.profiles[0].metadata.annotations.get_or_insert_default();
+    cluster.snapshot_classes.push(class);
+    let marks = cluster.profiles[0].metadata.annotations.get_or_insert_default();
     marks.insert(request::CRON_SNAPSHOT_CLASS.into(), "images".into());
-    world.settle();
-    assert!(world.is_usable(), "the first snapshot stays while the image is imported again");
-    world.progress(&name(1), "Succeeded");
-    world.settle();
-    assert!(world.is_usable());
-    world.snapshots_are_ready();
-    world.settle();
-    assert_eq!(world.snapshots[0].spec.volume_snapshot_class_name.as_deref(), Some("images"));
-    assert_eq!(world.stands_for(), Some(format!("snapshot {}", name(1))));
-    assert!(world.claims.is_empty());
+    cluster.settle();
+    assert!(cluster.is_usable(), "the first snapshot stays while the image is imported again");
+    cluster.progress(&name(1), "Succeeded");
+    cluster.settle();
+    assert!(cluster.is_usable());
+    cluster.snapshots_are_ready();
+    cluster.settle();
+    assert_eq!(cluster.snapshots[0].spec.volume_snapshot_class_name.as_deref(), Some("images"));
+    assert_eq!(cluster.data_source_target(), Some(format!("snapshot {}", name(1))));
+    assert!(cluster.claims.is_empty());
 }
 
 #[test]
-fn a_kept_snapshot_is_taken_instead_of_a_download() {
-    let mut world = World::new(json!({}));
-    world.set_form("snapshot");
+fn retained_snapshot_is_used_instead_of_a_download() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.set_form("snapshot");
     for number in 1..=3 {
-        world.import(number);
+        cluster.import(number);
     }
-    world.publish(2);
-    world.settle();
-    assert_eq!(world.stands_for(), Some(format!("snapshot {}", name(2))));
-    assert!(world.volumes.is_empty());
+    cluster.publish(2);
+    cluster.settle();
+    assert_eq!(cluster.data_source_target(), Some(format!("snapshot {}", name(2))));
+    assert!(cluster.volumes.is_empty());
 }
 
 #[test]
-fn what_a_found_snapshot_lacks_is_filled_in() {
-    let mut world = World::new(json!({ "template": { "spec": {
+fn missing_annotations_of_an_existing_snapshot_are_added() {
+    let mut cluster = TestCluster::new(json!({ "template": { "spec": {
         "source": { "registry": { "url": "docker://a/b" } },
         "storage": {},
     } } }));
-    world.set_form("snapshot");
+    cluster.set_form("snapshot");
     let found = json!({
         "metadata": { "name": name(1), "namespace": "images" },
         "spec": { "source": { "persistentVolumeClaimName": name(1) }, "volumeSnapshotClassName": "snap-a" },
         "status": { "readyToUse": true, "restoreSize": "12Gi" },
     });
-    world.snapshots.push(serde_json::from_value(found).unwrap());
-    world.publish(1);
-    world.settle();
-    let metadata = &world.snapshots[0].metadata;
+    cluster.snapshots.push(serde_json::from_value(found).unwrap());
+    cluster.publish(1);
+    cluster.settle();
+    let metadata = &cluster.snapshots[0].metadata;
     assert_eq!(meta::annotation(metadata, import::ADVISED_RESTORE_SIZE), Some("12Gi"));
     assert_eq!(meta::annotation(metadata, import::SOURCE_VOLUME_MODE), Some("Block"));
     assert_eq!(meta::label(metadata, labels::DATA_IMPORT_CRON), Some("cron"));
     assert!(meta::annotation(metadata, key::LAST_USE_TIME).is_some());
-    assert_eq!(world.stands_for(), Some(format!("snapshot {}", name(1))));
+    assert_eq!(cluster.data_source_target(), Some(format!("snapshot {}", name(1))));
 }
 
 #[test]
-fn the_form_and_its_class_are_what_the_profile_says_as_far_as_the_storage_can() {
-    let world = World::new(json!({}));
-    let class = classes::named(&world.classes, "a");
+fn source_format_and_snapshot_class_decision_table() {
+    let cluster = TestCluster::new(json!({}));
+    let class = classes::named(&cluster.classes, "a");
     let snapshot = |name: &str| Form::Snapshot { class: name.into() };
-    let of = |driver: &str, name: &str, is_default: bool| SnapshotClass {
+    let class_of = |driver: &str, name: &str, is_default: bool| SnapshotClass {
         name: name.into(),
         driver: driver.into(),
         is_default,
         ..SnapshotClass::default()
     };
     let all = [
-        of("csi.a", "x", false),
-        of("csi.a", "y", true),
-        of("csi.b", "a", true),
-        of("csi.a", "z", false),
+        class_of("csi.a", "x", false),
+        class_of("csi.a", "y", true),
+        class_of("csi.b", "a", true),
+        class_of("csi.a", "z", false),
     ];
     let profile = |format: Option<&str>,
                    advised: Option<&str>,

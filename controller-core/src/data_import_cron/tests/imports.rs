@@ -3,44 +3,47 @@
 use super::*;
 
 #[test]
-fn the_first_image_is_imported_and_a_data_source_stands_for_it() {
-    let mut world = World::new(json!({}));
-    world.settle();
-    assert_eq!(world.says("UpToDate"), "False NoDigest: No source digest");
-    assert_eq!(world.says("Progressing"), "False NoImport: No current import");
-    assert_eq!(world.stands_for(), None);
-    assert_eq!(world.sources.len(), 1, "it is there, and stands for nothing yet");
+fn first_image_is_imported_and_the_data_source_refers_to_it() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.settle();
+    assert_eq!(cluster.condition("UpToDate"), "False NoDigest: No source digest");
+    assert_eq!(cluster.condition("Progressing"), "False NoImport: No current import");
+    assert_eq!(cluster.data_source_target(), None);
+    assert_eq!(cluster.sources.len(), 1, "it exists, without a source yet");
 
-    world.publish(1);
-    world.look();
-    assert_eq!(world.says("UpToDate"), "False Outdated: Source digest updated since last import");
+    cluster.publish(1);
+    cluster.reconcile();
+    assert_eq!(
+        cluster.condition("UpToDate"),
+        "False Outdated: Source digest updated since last import"
+    );
     for (phase, progressing) in [
         ("", "False : Import DataVolume phase "),
         ("Pending", "False Pending: Import DataVolume phase Pending"),
         ("ImportScheduled", "False ImportScheduled: Import is scheduled"),
         ("ImportInProgress", "True ImportProgressing: Import is progressing"),
     ] {
-        world.progress(&name(1), phase);
-        world.settle();
-        assert_eq!(world.says("Progressing"), progressing);
-        assert_eq!(world.says("UpToDate"), "False ImportProgressing: Import is progressing");
-        assert_eq!((world.stands_for(), world.imported()), (None, None));
+        cluster.progress(&name(1), phase);
+        cluster.settle();
+        assert_eq!(cluster.condition("Progressing"), progressing);
+        assert_eq!(cluster.condition("UpToDate"), "False ImportProgressing: Import is progressing");
+        assert_eq!((cluster.data_source_target(), cluster.imported()), (None, None));
     }
-    world.progress(&name(1), "Succeeded");
-    world.settle();
-    assert_eq!(world.says("Progressing"), "False NoImport: No current import");
-    assert_eq!(world.says("UpToDate"), "True UpToDate: Latest import is up to date");
-    assert_eq!(world.stands_for(), Some(format!("pvc {}", name(1))));
-    assert_eq!(world.imported(), Some(name(1)));
-    let status = world.cron.status.as_ref().unwrap();
+    cluster.progress(&name(1), "Succeeded");
+    cluster.settle();
+    assert_eq!(cluster.condition("Progressing"), "False NoImport: No current import");
+    assert_eq!(cluster.condition("UpToDate"), "True UpToDate: Latest import is up to date");
+    assert_eq!(cluster.data_source_target(), Some(format!("pvc {}", name(1))));
+    assert_eq!(cluster.imported(), Some(name(1)));
+    let status = cluster.cron.status.as_ref().unwrap();
     assert_eq!(status.source_format.as_deref(), Some("pvc"));
     assert_eq!(status.current_imports.as_ref().unwrap()[0].digest, digest(1));
     assert!(status.last_import_timestamp.is_some());
 }
 
 #[test]
-fn the_import_is_of_exactly_this_image_and_takes_what_belongs_to_the_cron() {
-    let mut world = World::new(json!({
+fn import_has_the_digest_and_the_labels_and_annotations_of_the_cron() {
+    let mut cluster = TestCluster::new(json!({
         "retentionPolicy": "None",
         "template": {
             "metadata": {
@@ -56,12 +59,12 @@ fn the_import_is_of_exactly_this_image_and_takes_what_belongs_to_the_cron() {
             },
         },
     }));
-    world.annotate(request::RETAIN_PODS, Some("true"));
-    let all = world.cron.metadata.labels.as_mut().unwrap();
+    cluster.annotate(request::RETAIN_PODS, Some("true"));
+    let all = cluster.cron.metadata.labels.as_mut().unwrap();
     all.insert("app.example/x".into(), "y".into());
-    world.publish(1);
-    world.look();
-    let volume = &world.volumes[0];
+    cluster.publish(1);
+    cluster.reconcile();
+    let volume = &cluster.volumes[0];
     let registry = volume.spec.source.as_ref().unwrap().registry.as_ref().unwrap();
     assert_eq!(registry.url, Some(format!("docker://host:5000/fedora@{}", digest(1))));
     assert_eq!(
@@ -96,7 +99,7 @@ fn the_import_is_of_exactly_this_image_and_takes_what_belongs_to_the_cron() {
         ])
     );
     assert_eq!(
-        pairs(&world.sources[0].metadata),
+        pairs(&cluster.sources[0].metadata),
         text(&[
             (labels::DATA_IMPORT_CRON, "cron"),
             (labels::DATA_IMPORT_CRON_CLEANUP, "true"),
@@ -107,148 +110,151 @@ fn the_import_is_of_exactly_this_image_and_takes_what_belongs_to_the_cron() {
 }
 
 #[test]
-fn a_bad_image_leaves_the_good_one_in_place_until_a_better_one_comes() {
-    let mut world = World::new(json!({}));
-    world.import(1);
-    world.import(2);
-    world.publish(3);
-    world.settle();
-    world.fail(&name(3), "Unable to process data: expected status code 200, got 404");
-    world.settle();
+fn failed_import_leaves_the_last_good_image_in_place() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.import(1);
+    cluster.import(2);
+    cluster.publish(3);
+    cluster.settle();
+    cluster.fail(&name(3), "Unable to process data: expected status code 200, got 404");
+    cluster.settle();
     assert_eq!(
-        world.says("UpToDate"),
+        cluster.condition("UpToDate"),
         "False ImportFailed: Unable to process data: expected status code 200, got 404"
     );
-    assert_eq!(world.stands_for(), Some(format!("pvc {}", name(2))));
-    assert_eq!(world.imported(), Some(name(2)));
-    // What cannot be imported makes room for what is newer.
-    world.publish(4);
-    world.settle();
-    assert!(!world.names().contains(&format!("dv {}", name(3))));
-    assert_eq!(world.current(), Some(name(4)));
-    assert_eq!(world.stands_for(), Some(format!("pvc {}", name(2))));
-    world.progress(&name(4), "Succeeded");
-    world.settle();
-    assert_eq!(world.stands_for(), Some(format!("pvc {}", name(4))));
+    assert_eq!(cluster.data_source_target(), Some(format!("pvc {}", name(2))));
+    assert_eq!(cluster.imported(), Some(name(2)));
+    // A failing import is replaced by a newer image.
+    cluster.publish(4);
+    cluster.settle();
+    assert!(!cluster.names().contains(&format!("dv {}", name(3))));
+    assert_eq!(cluster.current(), Some(name(4)));
+    assert_eq!(cluster.data_source_target(), Some(format!("pvc {}", name(2))));
+    cluster.progress(&name(4), "Succeeded");
+    cluster.settle();
+    assert_eq!(cluster.data_source_target(), Some(format!("pvc {}", name(4))));
 }
 
 #[test]
-fn a_running_import_is_not_given_up_for_a_newer_image() {
-    let mut world = World::new(json!({}));
-    world.publish(1);
-    world.settle();
-    world.progress(&name(1), "ImportInProgress");
-    world.publish(2);
-    world.settle();
-    assert_eq!((world.current(), world.volumes.len()), (Some(name(1)), 1));
-    assert_eq!(world.says("UpToDate"), "False Outdated: Source digest updated since last import");
-    world.progress(&name(1), "Succeeded");
-    world.settle();
-    assert_eq!(world.imported(), Some(name(1)));
-    assert_eq!(world.current(), Some(name(2)), "and then it is its turn");
+fn running_import_is_not_replaced_by_a_newer_image() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.publish(1);
+    cluster.settle();
+    cluster.progress(&name(1), "ImportInProgress");
+    cluster.publish(2);
+    cluster.settle();
+    assert_eq!((cluster.current(), cluster.volumes.len()), (Some(name(1)), 1));
+    assert_eq!(
+        cluster.condition("UpToDate"),
+        "False Outdated: Source digest updated since last import"
+    );
+    cluster.progress(&name(1), "Succeeded");
+    cluster.settle();
+    assert_eq!(cluster.imported(), Some(name(1)));
+    assert_eq!(cluster.current(), Some(name(2)), "the newer image is next");
 }
 
 #[test]
-fn what_is_on_its_way_out_is_waited_for() {
-    let mut world = World::new(json!({}));
-    world.publish(1);
-    world.look();
-    world.progress(&name(1), "ImportInProgress");
-    let deleted = Some(Time(world.now));
-    world.volumes[0].metadata.deletion_timestamp.clone_from(&deleted);
-    world.claims[0].metadata.deletion_timestamp = deleted;
-    let plan = world.look();
+fn terminating_import_is_recreated_once_it_is_deleted() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.publish(1);
+    cluster.reconcile();
+    cluster.progress(&name(1), "ImportInProgress");
+    let deleted = Some(Time(cluster.now));
+    cluster.volumes[0].metadata.deletion_timestamp.clone_from(&deleted);
+    cluster.claims[0].metadata.deletion_timestamp = deleted;
+    let plan = cluster.reconcile();
     assert!(plan.changes.is_empty(), "{:?}", plan.changes);
-    assert!(plan.look_again.is_some_and(|next| next <= world.now));
-    world.delete(Kind::Volume, &name(1));
-    world.settle();
-    assert_eq!(world.volumes.len(), 1);
+    assert!(plan.look_again.is_some_and(|next| next <= cluster.now));
+    cluster.delete(Kind::Volume, &name(1));
+    cluster.settle();
+    assert_eq!(cluster.volumes.len(), 1);
 }
 
 #[test]
-fn imports_go_on_another_class_and_the_image_on_the_first_stays_until_then() {
-    let mut world = World::new(json!({}));
-    world.import(1);
-    world.set_default("b");
-    world.settle();
-    let other = world.current().unwrap();
+fn import_to_another_storage_class_keeps_the_first_image_until_it_is_complete() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.import(1);
+    cluster.set_default("b");
+    cluster.settle();
+    let other = cluster.current().unwrap();
     assert!(other != name(1) && other.starts_with(&name(1)), "{other}");
-    assert_eq!(world.stands_for(), Some(format!("pvc {}", name(1))));
-    world.progress(&other, "Succeeded");
-    world.settle();
-    assert_eq!(world.stands_for(), Some(format!("pvc {other}")));
-    assert_eq!(meta::annotation(&world.cron.metadata, key::STORAGE_CLASS), Some("b"));
-    assert_eq!(world.says("UpToDate"), "True UpToDate: Latest import is up to date");
-    // And back, without another import.
-    world.set_default("a");
-    world.settle();
-    assert_eq!(world.stands_for(), Some(format!("pvc {}", name(1))));
-    assert_eq!(world.volumes.len(), 2);
+    assert_eq!(cluster.data_source_target(), Some(format!("pvc {}", name(1))));
+    cluster.progress(&other, "Succeeded");
+    cluster.settle();
+    assert_eq!(cluster.data_source_target(), Some(format!("pvc {other}")));
+    assert_eq!(meta::annotation(&cluster.cron.metadata, key::STORAGE_CLASS), Some("b"));
+    assert_eq!(cluster.condition("UpToDate"), "True UpToDate: Latest import is up to date");
+    // Back to the first class, without another import.
+    cluster.set_default("a");
+    cluster.settle();
+    assert_eq!(cluster.data_source_target(), Some(format!("pvc {}", name(1))));
+    assert_eq!(cluster.volumes.len(), 2);
 }
 
 #[test]
-fn an_unfinished_import_begins_anew_on_another_class() {
-    let mut world = World::new(json!({}));
-    world.publish(1);
-    world.settle();
-    world.progress(&name(1), "ImportInProgress");
-    world.claims[0].status.get_or_insert_default().phase = Some("Bound".into());
-    world.settle();
-    world.set_default("b");
-    world.look();
-    assert!(world.volumes.is_empty());
-    world.settle();
-    assert_eq!(world.current(), Some(name(1)));
-    world.make_claims();
-    assert_eq!(world.claims[0].spec.as_ref().unwrap().storage_class_name.as_deref(), Some("b"));
+fn unfinished_import_is_restarted_on_another_storage_class() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.publish(1);
+    cluster.settle();
+    cluster.progress(&name(1), "ImportInProgress");
+    cluster.claims[0].status.get_or_insert_default().phase = Some("Bound".into());
+    cluster.settle();
+    cluster.set_default("b");
+    cluster.reconcile();
+    assert!(cluster.volumes.is_empty());
+    cluster.settle();
+    assert_eq!(cluster.current(), Some(name(1)));
+    cluster.create_claims();
+    assert_eq!(cluster.claims[0].spec.as_ref().unwrap().storage_class_name.as_deref(), Some("b"));
 }
 
 #[test]
-fn a_claim_that_waits_on_a_class_no_longer_meant_is_made_again() {
-    let mut world = World::new(json!({}));
-    world.publish(1);
-    world.settle();
-    world.progress(&name(1), "Pending");
-    world.set_default("b");
-    let plan = world.look();
+fn pending_pvc_of_a_former_storage_class_is_recreated() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.publish(1);
+    cluster.settle();
+    cluster.progress(&name(1), "Pending");
+    cluster.set_default("b");
+    let plan = cluster.reconcile();
     assert_eq!(plan.changes, [Change::Delete(Kind::Claim, name(1))]);
     assert!(plan.look_again.is_some());
-    world.make_claims();
-    world.settle();
-    assert_eq!(world.claims.len(), 1);
+    cluster.create_claims();
+    cluster.settle();
+    assert_eq!(cluster.claims.len(), 1);
 }
 
 #[test]
-fn without_a_class_the_import_waits_and_goes_on_when_there_is_one() {
-    let mut world = World::new(json!({}));
-    world.set_default("");
-    world.publish(1);
-    world.settle();
-    assert_eq!(outdated_metric(&world.cron), (true, true));
-    assert_eq!(world.volumes.len(), 1);
-    assert!(world.claims.is_empty());
-    world.set_default("a");
-    world.progress(&name(1), "Succeeded");
-    world.settle();
-    assert_eq!(outdated_metric(&world.cron), (false, false));
-    assert_eq!(meta::annotation(&world.cron.metadata, key::STORAGE_CLASS), Some("a"));
+fn import_without_a_storage_class_waits_until_there_is_a_default() {
+    let mut cluster = TestCluster::new(json!({}));
+    cluster.set_default("");
+    cluster.publish(1);
+    cluster.settle();
+    assert_eq!(outdated_metric(&cluster.cron), (true, true));
+    assert_eq!(cluster.volumes.len(), 1);
+    assert!(cluster.claims.is_empty());
+    cluster.set_default("a");
+    cluster.progress(&name(1), "Succeeded");
+    cluster.settle();
+    assert_eq!(outdated_metric(&cluster.cron), (false, false));
+    assert_eq!(meta::annotation(&cluster.cron.metadata, key::STORAGE_CLASS), Some("a"));
 }
 
 #[test]
-fn read_write_once_is_asked_for_where_the_profile_says_so() {
-    let modes = |marked: bool, asked: serde_json::Value| {
+fn read_write_once_is_requested_if_the_profile_has_the_annotation() {
+    let modes = |marked: bool, requested: serde_json::Value| {
         let mut storage = json!({ "resources": { "requests": { "storage": "10Gi" } } });
-        storage["accessModes"] = asked;
-        let mut world = World::new(json!({ "template": { "spec": {
+        storage["accessModes"] = requested;
+        let mut cluster = TestCluster::new(json!({ "template": { "spec": {
             "source": { "registry": { "url": "docker://a/b" } }, "storage": storage,
         } } }));
         if marked {
-            let marks = world.profiles[0].metadata.annotations.get_or_insert_default();
+            let marks = cluster.profiles[0].metadata.annotations.get_or_insert_default();
             marks.insert(request::CRON_READ_WRITE_ONCE.into(), "true".into());
         }
-        world.publish(1);
-        world.look();
-        world.volumes[0].spec.storage.clone().unwrap().access_modes
+        cluster.publish(1);
+        cluster.reconcile();
+        cluster.volumes[0].spec.storage.clone().unwrap().access_modes
     };
     assert_eq!(modes(false, json!(null)), None);
     assert_eq!(modes(true, json!(null)), Some(vec!["ReadWriteOnce".into()]));

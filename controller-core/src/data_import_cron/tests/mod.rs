@@ -1,28 +1,28 @@
 mod always;
+mod cluster;
 mod data_source;
 mod forms;
 mod imports;
 mod polling;
 mod retention;
 mod sources;
-mod world;
 
 use api::annotations::{cron as key, request};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::*;
-use world::{World, digest, name};
+use cluster::{TestCluster, digest, name};
 
 #[test]
-fn a_member_of_the_status_that_is_gone_is_said_to_be() {
-    let said = status_members(&DataImportCronStatus::default());
-    assert_eq!(said.as_object().unwrap().len(), 6);
-    assert!(said.as_object().unwrap().values().all(Value::is_null), "{said}");
+fn absent_status_members_are_null_in_the_patch() {
+    let members = status_members(&DataImportCronStatus::default());
+    assert_eq!(members.as_object().unwrap().len(), 6);
+    assert!(members.as_object().unwrap().values().all(Value::is_null), "{members}");
 }
 
 #[test]
-fn a_source_that_is_being_asked_keeps_nobody_busy() {
+fn cron_with_a_running_poll_is_reconciled_after_the_poll_delay() {
     let now: Timestamp = "2026-11-21T20:00:00Z".parse().unwrap();
     let second = Duration::from_secs(1);
     let at = |seconds: i64| Some(now + jiff::SignedDuration::from_secs(seconds));

@@ -1,9 +1,9 @@
-//! What is said of a DataVolume.
+//! Conditions of DataVolumes, and the events about them.
 
 use super::*;
 
 #[test]
-fn an_obstacle_is_what_people_read() {
+fn blocker_is_reported_in_the_conditions_and_one_event() {
     let mut case = Case::import(PopulationMode::Populator, "");
     case.blocker = Some(PvcBlocker::invalid(&crate::claim::Error::NoClass));
     let text =
@@ -14,7 +14,7 @@ fn an_obstacle_is_what_people_read() {
         assert_eq!(case.condition(type_), expected, "{type_}");
     }
     assert_eq!(case.write(), [Event::warning("ErrClaimNotValid", text)]);
-    assert_eq!(case.write(), [], "told once");
+    assert_eq!(case.write(), [], "one event only");
 
     let quota = "persistentvolumeclaims \"disk\" is forbidden: exceeded quota: tight";
     case.blocker = PvcBlocker::refused(&refusal(403, quota));
@@ -35,7 +35,7 @@ fn an_obstacle_is_what_people_read() {
 }
 
 #[test]
-fn bound_tells_of_the_claim_and_of_the_one_beside_it() {
+fn bound_reports_the_pvc_and_its_prime_pvc() {
     let mut case = Case::import(PopulationMode::Populator, "Pending");
     let is = |status: &str, reason: &str, message: &str| {
         (status.to_owned(), reason.to_owned(), message.to_owned())
@@ -62,8 +62,8 @@ fn bound_tells_of_the_claim_and_of_the_one_beside_it() {
 }
 
 #[test]
-fn running_is_what_both_sides_say() {
-    let said = |target: Option<&str>, source: Option<&str>| {
+fn running_combines_target_and_source_pods() {
+    let condition = |target: Option<&str>, source: Option<&str>| {
         let mut pairs = serde_json::Map::new();
         for (key, value) in [
             (state::RUNNING, target),
@@ -95,7 +95,7 @@ fn running_is_what_both_sides_say() {
         (yes, Some("odd"), "Unknown", "tr", "tm"),
     ] {
         let expected = (status.to_owned(), reason.to_owned(), message.to_owned());
-        assert_eq!(said(target, source), expected, "{target:?} {source:?}");
+        assert_eq!(condition(target, source), expected, "{target:?} {source:?}");
     }
 
     let mut case = Case::import(PopulationMode::Legacy, "ImportScheduled");
@@ -115,7 +115,7 @@ fn running_is_what_both_sides_say() {
 }
 
 #[test]
-fn ready_means_that_the_claim_may_be_used() {
+fn ready_condition_table() {
     let is = |status: &str, reason: &str| (status.to_owned(), reason.to_owned(), String::new());
     for (phase, annotations, expected) in [
         ("Bound", json!({ state::POD_PHASE: "Succeeded" }), is("True", "")),
@@ -146,13 +146,13 @@ fn ready_names_a_missing_clone_source() {
 }
 
 #[test]
-fn a_failure_is_told_in_the_words_of_the_worker() {
+fn failure_event_has_the_message_of_the_worker() {
     let failed = |message: &str| {
-        let said = json!({
+        let annotations = json!({
             import::POD_NAME: "p", state::POD_PHASE: "Running", state::RUNNING: "false",
             state::RUNNING_REASON: "Error", state::RUNNING_MESSAGE: message,
         });
-        claim("Bound", said)
+        claim("Bound", annotations)
     };
     let mut case = Case::import(PopulationMode::Legacy, "ImportInProgress");
     case.claim = Some(failed("404 Not Found"));

@@ -77,7 +77,7 @@ impl Case {
         }
         let class = waiting_class();
         let class = self.waits.then_some(&class);
-        status(&self.facts(&Operation::of(&self.volume.spec), class, &config), now())
+        status(&self.facts(&Operation::from_spec(&self.volume.spec), class, &config), now())
     }
 
     fn facts<'a>(
@@ -105,13 +105,13 @@ impl Case {
         self.plan().status.phase.unwrap()
     }
 
-    /// What is written on the DataVolume itself.
+    /// The annotations to write to the DataVolume.
     fn written(&self) -> meta::Changes {
-        let operation = Operation::of(&self.volume.spec);
+        let operation = Operation::from_spec(&self.volume.spec);
         annotations(&self.facts(&operation, None, &CdiConfigSpec::default()))
     }
 
-    /// Takes over the status, as a cluster would.
+    /// Writes the status, and returns the events.
     fn write(&mut self) -> Vec<Event> {
         let plan = self.plan();
         self.volume.status = Some(plan.status);
@@ -127,29 +127,29 @@ impl Case {
 }
 
 #[test]
-fn what_vmware_said_of_itself_is_on_the_volume_where_nobody_stands_between() {
-    for (population, is_said) in
+fn vddk_annotations_are_copied_to_the_data_volume_without_a_populator() {
+    for (population, is_copied) in
         [(PopulationMode::Legacy, true), (PopulationMode::Populator, false)]
     {
         let mut case = Case::import(population, "ImportInProgress");
-        let said = json!({ state::VDDK_HOST: "esx-1", state::VDDK_VERSION: "8.0" });
-        case.claim = Some(claim("Bound", said));
+        let annotations = json!({ state::VDDK_HOST: "esx-1", state::VDDK_VERSION: "8.0" });
+        case.claim = Some(claim("Bound", annotations));
         for (key, value) in [(state::VDDK_HOST, "esx-1"), (state::VDDK_VERSION, "8.0")] {
             let found = case.written().0.get(key).cloned().flatten();
-            assert_eq!(found.as_deref(), is_said.then_some(value), "{population:?} {key}");
+            assert_eq!(found.as_deref(), is_copied.then_some(value), "{population:?} {key}");
         }
         case.volume.metadata.annotations = Some(case.written().applied_to(&case.volume.metadata));
         assert!(case.written().is_empty());
     }
 }
 
-/// A worker that has been given its name.
+/// A PVC with a worker pod.
 fn worked_on(phase: &str, pod: &str) -> PersistentVolumeClaim {
     claim(phase, json!({ import::POD_NAME: "importer-disk", state::POD_PHASE: pod }))
 }
 
 #[test]
-fn progress_goes_on_until_the_end_and_not_before() {
+fn progress_is_100_percent_only_after_success() {
     let shown = |population, pod: &str, noted: &str, measured| {
         let mut case = Case::import(population, "ImportInProgress");
         case.measured = measured;
@@ -190,7 +190,7 @@ fn pvc_that_was_full_before_shows_no_progress() {
 }
 
 #[test]
-fn a_whole_import_tells_its_story_once() {
+fn import_records_each_event_once() {
     let mut case = Case::import(PopulationMode::Populator, "");
     case.volume.status = None;
     let running = |pod: &str, running: &str, reason: &str, message: &str| {
@@ -200,8 +200,8 @@ fn a_whole_import_tells_its_story_once() {
         })
     };
     let done = running("Succeeded", "false", "Completed", "Import Complete");
-    let mut story = Vec::new();
-    let scenes: Vec<(Option<PersistentVolumeClaim>, Option<PersistentVolumeClaim>)> = vec![
+    let mut recorded = Vec::new();
+    let states: Vec<(Option<PersistentVolumeClaim>, Option<PersistentVolumeClaim>)> = vec![
         (None, None),
         (Some(claim("Pending", json!({}))), None),
         (Some(claim("Pending", json!({}))), Some(worked_on("Bound", ""))),
@@ -217,16 +217,16 @@ fn a_whole_import_tells_its_story_once() {
         (Some(claim("Bound", done.clone())), Some(worked_on("Lost", "Succeeded"))),
         (Some(claim("Bound", done)), None),
     ];
-    for (claim, prime) in scenes {
+    for (claim, prime) in states {
         (case.claim, case.prime) = (claim, prime);
         for event in case.write() {
             let phase = case.volume.status.as_ref().unwrap().phase.clone().unwrap();
-            story.push(format!("{phase}: {} {} {}", event.kind, event.reason, event.message));
+            recorded.push(format!("{phase}: {} {} {}", event.kind, event.reason, event.message));
         }
-        assert_eq!(case.write(), [], "nothing is told twice");
+        assert_eq!(case.write(), [], "no event is repeated");
     }
     assert_eq!(
-        story,
+        recorded,
         [
             "Pending: Normal NotFound No PVC found",
             "Pending: Normal Pending PVC disk Pending",
@@ -244,7 +244,7 @@ fn a_whole_import_tells_its_story_once() {
 }
 
 #[test]
-fn what_always_holds_holds_for_every_combination() {
+fn invariants_hold_for_every_combination() {
     let claim_phases = ["", "Pending", "Bound", "Lost", "Odd"];
     let pod_phases = ["", "Pending", "Running", "Succeeded", "Failed", "Unknown"];
     let sources = [
@@ -295,7 +295,7 @@ fn what_always_holds_holds_for_every_combination() {
                             phase == Phase::Succeeded,
                             "{name}"
                         );
-                        // Soon nothing changes any more, and then nothing is told.
+                        // The second write changes nothing, so it records no event.
                         case.write();
                         assert_eq!(case.write(), [], "{name}");
                         seen += 1;

@@ -23,7 +23,7 @@ fn the_phase_follows_the_claim() {
             "Pending",
         ),
         (
-            "claim on its way out",
+            "claim terminating",
             legacy,
             "ImportInProgress",
             Box::new(|c| {
@@ -96,7 +96,7 @@ fn the_phase_follows_the_claim() {
             "PendingPopulation",
         ),
         (
-            "beside it, not bound",
+            "prime PVC, not bound",
             populator,
             "Pending",
             Box::new(|c| {
@@ -106,7 +106,7 @@ fn the_phase_follows_the_claim() {
             "Pending",
         ),
         (
-            "beside it, begun",
+            "prime PVC, bound",
             populator,
             "Pending",
             Box::new(|c| {
@@ -116,7 +116,7 @@ fn the_phase_follows_the_claim() {
             "ImportScheduled",
         ),
         (
-            "beside it, running",
+            "prime PVC, running",
             populator,
             "ImportScheduled",
             Box::new(|c| {
@@ -126,7 +126,7 @@ fn the_phase_follows_the_claim() {
             "ImportInProgress",
         ),
         (
-            "beside it, done, volume on its way",
+            "prime PVC, done, not rebound yet",
             populator,
             "ImportInProgress",
             Box::new(|c| {
@@ -136,7 +136,7 @@ fn the_phase_follows_the_claim() {
             "ImportInProgress",
         ),
         (
-            "done at once, volume on its way",
+            "done at once, not rebound yet",
             populator,
             "PendingPopulation",
             Box::new(|c| {
@@ -145,7 +145,7 @@ fn the_phase_follows_the_claim() {
             "ImportScheduled",
         ),
         (
-            "rebound, an old complaint still on it",
+            "rebound, an old warning still recorded",
             populator,
             "ImportInProgress",
             Box::new(|c| {
@@ -187,10 +187,10 @@ fn the_phase_follows_the_claim() {
             legacy,
             "ImportInProgress",
             Box::new(|c| {
-                let said = json!({
+                let annotations = json!({
                     import::POD_NAME: "p", state::POD_PHASE: "Failed", import::FATAL_ERROR: "true",
                 });
-                c.claim = Some(claim("Bound", said));
+                c.claim = Some(claim("Bound", annotations));
             }),
             "Failed",
         ),
@@ -199,10 +199,10 @@ fn the_phase_follows_the_claim() {
             legacy,
             "ImportInProgress",
             Box::new(|c| {
-                let said = json!({
+                let annotations = json!({
                     import::POD_NAME: "p", state::POD_PHASE: "Succeeded", state::CHECKPOINT_CURRENT: "s1",
                 });
-                c.claim = Some(claim("Bound", said));
+                c.claim = Some(claim("Bound", annotations));
             }),
             "Paused",
         ),
@@ -221,7 +221,7 @@ fn the_phase_follows_the_claim() {
             "Succeeded",
         ),
         (
-            "done, claim on its way out",
+            "done, claim terminating",
             populator,
             "Succeeded",
             Box::new(|c| {
@@ -233,7 +233,7 @@ fn the_phase_follows_the_claim() {
             "Succeeded",
         ),
         (
-            "done, claim of somebody else",
+            "done, claim of another owner",
             populator,
             "Succeeded",
             Box::new(|c| {
@@ -265,7 +265,7 @@ fn the_phase_follows_the_claim() {
             "Pending",
         ),
         (
-            "done, new claim beside which another is filled",
+            "done, new claim whose prime PVC is filled",
             populator,
             "Succeeded",
             Box::new(|c| {
@@ -300,41 +300,41 @@ fn the_phase_follows_the_claim() {
 }
 
 #[test]
-fn an_upload_is_ready_when_its_server_is() {
+fn upload_is_ready_when_its_server_is() {
     let phase = |pod: &str, ready: &str| {
         let mut case = Case::import(PopulationMode::Legacy, "PVCBound");
         case.volume = volume(json!({ "upload": {} }), Some("PVCBound"));
         case.claim =
             Some(claim("Bound", json!({ state::POD_PHASE: pod, state::POD_READY: ready })));
         let plan = case.plan();
-        let told = plan.events.first().map(|event| event.reason.clone()).unwrap_or_default();
-        (plan.status.phase.unwrap(), told, plan.status.progress.unwrap())
+        let reason = plan.events.first().map(|event| event.reason.clone()).unwrap_or_default();
+        (plan.status.phase.unwrap(), reason, plan.status.progress.unwrap())
     };
-    let is = |phase: &str, told: &str| (phase.to_owned(), told.to_owned(), "N/A".to_owned());
+    let is = |phase: &str, reason: &str| (phase.to_owned(), reason.to_owned(), "N/A".to_owned());
     assert_eq!(phase("Pending", "false"), is("UploadScheduled", "UploadScheduled"));
     assert_eq!(phase("Running", "false"), is("UploadScheduled", "UploadScheduled"));
     assert_eq!(phase("Running", "true"), is("UploadReady", "UploadReady"));
     assert_eq!(phase("Failed", "false"), is("UploadScheduled", "UploadFailed"));
-    let (last, told, shown) = phase("Succeeded", "false");
-    assert_eq!((&*last, &*told, &*shown), ("Succeeded", "UploadSucceeded", "100.0%"));
+    let (last, reason, shown) = phase("Succeeded", "false");
+    assert_eq!((&*last, &*reason, &*shown), ("Succeeded", "UploadSucceeded", "100.0%"));
 }
 
 #[test]
-fn an_upload_shows_how_far_it_is_until_its_server_is_lost() {
+fn upload_reports_progress_until_its_server_is_lost() {
     let mut case = Case::import(PopulationMode::Legacy, "UploadReady");
     case.volume = volume(json!({ "upload": {} }), Some("UploadReady"));
-    let said = |ready: &str| {
+    let server = |ready: &str| {
         claim("Bound", json!({ state::POD_PHASE: "Running", state::POD_READY: ready }))
     };
     for (ready, measured, expected) in [
         ("true", None, "N/A"),
         ("true", Some(41.5), "41.50%"),
-        ("true", None, "41.50%"), // it did not answer just now
+        ("true", None, "41.50%"), // the scrape failed
         ("true", Some(100.0), "N/A"),
-        ("true", Some(7.0), "7.00%"), // from the beginning
+        ("true", Some(7.0), "7.00%"), // a new upload
         ("false", None, "N/A"),
     ] {
-        (case.claim, case.measured) = (Some(said(ready)), measured);
+        (case.claim, case.measured) = (Some(server(ready)), measured);
         case.write();
         let status = case.volume.status.clone().unwrap();
         assert_eq!(status.progress.as_deref(), Some(expected), "{ready} {measured:?}");

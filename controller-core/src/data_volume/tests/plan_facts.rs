@@ -51,7 +51,7 @@ pub(super) fn facts(source: Value) -> DataVolumeFacts {
     }))
     .unwrap();
     DataVolumeFacts {
-        operation: Operation::of(&volume.spec),
+        operation: Operation::from_spec(&volume.spec),
         population: Ok(PopulationMode::Populator),
         is_in_transfer: false,
         claim: None,

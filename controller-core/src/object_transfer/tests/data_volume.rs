@@ -1,4 +1,4 @@
-//! DataVolumes, whose claims move with them.
+//! DataVolumes, whose PVCs move with them.
 
 use super::*;
 
@@ -10,26 +10,26 @@ const CREATE_CHILD: &str = "create ObjectTransfer pvc-transfer-t";
 const MARK_POPULATED: &str = r#"patch PersistentVolumeClaim other/disk: {"metadata":{"annotations":{"cdi.kubevirt.io/storage.populatedFor":"disk"}}}"#;
 
 #[test]
-fn a_data_volume_lets_go_of_its_claim_first() {
-    fn begun() -> World {
-        World { is_noted: true, ..World::of_data_volume() }
+fn pvc_is_orphaned_before_its_data_volume_is_deleted() {
+    fn begun() -> TransferObjects {
+        TransferObjects { is_noted: true, ..TransferObjects::of_data_volume() }
     }
-    fn gone() -> World {
-        let mut world = begun();
-        world.data_volume = Value::Null;
-        world.claim["metadata"]["ownerReferences"] = json!([]);
-        world
+    fn gone() -> TransferObjects {
+        let mut objects = begun();
+        objects.data_volume = Value::Null;
+        objects.claim["metadata"]["ownerReferences"] = json!([]);
+        objects
     }
-    fn claim_moved() -> World {
-        let mut world = gone();
-        world.claim = Value::Null;
-        world.child = world.transfer.clone();
-        world.child["status"] = json!({ "phase": "Complete" });
-        world.target_claim = target_of(&World::of_claim());
-        world
+    fn claim_moved() -> TransferObjects {
+        let mut objects = gone();
+        objects.claim = Value::Null;
+        objects.child = objects.transfer.clone();
+        objects.child["status"] = json!({ "phase": "Complete" });
+        objects.target_claim = target_of(&TransferObjects::of_claim());
+        objects
     }
     check(
-        World::of_data_volume,
+        TransferObjects::of_data_volume,
         &[
             ("all is well", |_| (), TRY),
             ("no source", |w| w.data_volume = Value::Null, "Pending: No source ..."),
@@ -57,9 +57,9 @@ fn a_data_volume_lets_go_of_its_claim_first() {
         begun,
         &[
             ("owned", |_| (), ORPHAN),
-            ("let go", |w| w.claim["metadata"]["ownerReferences"] = json!([]), DELETE_SOURCE),
+            ("orphaned", |w| w.claim["metadata"]["ownerReferences"] = json!([]), DELETE_SOURCE),
             (
-                "on its way",
+                "terminating",
                 |w| {
                     w.claim["metadata"]["ownerReferences"] = json!([]);
                     w.data_volume["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
@@ -75,7 +75,7 @@ fn a_data_volume_lets_go_of_its_claim_first() {
             (
                 "another one of its name",
                 |w| {
-                    w.data_volume = World::of_data_volume().data_volume;
+                    w.data_volume = TransferObjects::of_data_volume().data_volume;
                     w.data_volume["metadata"]["uid"] = "d2".into();
                 },
                 CREATE_CHILD,
@@ -136,10 +136,10 @@ fn a_data_volume_lets_go_of_its_claim_first() {
                 MARK_POPULATED,
             ),
             (
-                "said to be full",
+                "marked as populated",
                 |w| {
-                    let said = json!({ api::annotations::request::POPULATED_FOR: "disk" });
-                    w.target_claim["metadata"]["annotations"] = said;
+                    let annotations = json!({ api::annotations::request::POPULATED_FOR: "disk" });
+                    w.target_claim["metadata"]["annotations"] = annotations;
                 },
                 "create DataVolume other/disk",
             ),
@@ -149,11 +149,11 @@ fn a_data_volume_lets_go_of_its_claim_first() {
         ("Pending", "Running: Waiting for the DataVolume ..."),
         (SUCCEEDED, "Complete: Transfer complete"),
     ] {
-        let mut world = claim_moved();
-        let said = json!({ api::annotations::request::POPULATED_FOR: "disk" });
-        world.target_claim["metadata"]["annotations"] = said;
-        world.target_data_volume = World::of_data_volume().data_volume;
-        world.target_data_volume["status"]["phase"] = phase.into();
-        assert_eq!(world.step(), expected);
+        let mut objects = claim_moved();
+        let annotations = json!({ api::annotations::request::POPULATED_FOR: "disk" });
+        objects.target_claim["metadata"]["annotations"] = annotations;
+        objects.target_data_volume = TransferObjects::of_data_volume().data_volume;
+        objects.target_data_volume["status"]["phase"] = phase.into();
+        assert_eq!(objects.step(), expected);
     }
 }

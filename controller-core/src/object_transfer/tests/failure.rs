@@ -9,8 +9,8 @@ fn failure(code: u16, namespace_is_terminating: bool) -> WriteFailure {
 }
 
 /// What follows where the creation of the target, or another step, failed.
-fn after(world: &World, step: Option<&Plan>, failure: &WriteFailure) -> String {
-    let after = world.with(|transfer, facts| {
+fn after(objects: &TransferObjects, step: Option<&Plan>, failure: &WriteFailure) -> String {
+    let after = objects.with(|transfer, facts| {
         let step = step.map_or(FailedStep::DryRun, FailedStep::Plan);
         plan_after_failure(transfer, facts, step, failure, at(1))
     });
@@ -23,23 +23,28 @@ fn after(world: &World, step: Option<&Plan>, failure: &WriteFailure) -> String {
 
 #[test]
 fn failed_step_decision_table() {
-    fn planned(world: &World) -> Option<Plan> {
-        match world.with(|transfer, facts| plan_transfer(transfer, facts, at(1))) {
+    fn planned(objects: &TransferObjects) -> Option<Plan> {
+        match objects.with(|transfer, facts| plan_transfer(transfer, facts, at(1))) {
             Decision::LookUp(_) => None,
             Decision::Execute(plan) => Some(*plan),
         }
     }
-    fn deleted(mut world: World) -> World {
-        world.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-        world
+    fn deleted(mut objects: TransferObjects) -> TransferObjects {
+        objects.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        objects
     }
     let lost = WriteFailure { refusal: None, chain: "no answer".into() };
-    let used = || World { is_used: true, ..World::of_claim() };
-    for (case, world, failure, expected) in [
+    let used = || TransferObjects { is_used: true, ..TransferObjects::of_claim() };
+    for (case, objects, failure, expected) in [
         ("no answer", with_rebound_volume(), &lost, "retry"),
         ("conflict", with_rebound_volume(), &failure(409, false), "retry"),
         ("refused", with_rebound_volume(), &failure(403, false), "retry, Error: cannot create: m."),
-        ("tried", World::of_claim(), &failure(403, false), "retry, Pending: cannot create: m."),
+        (
+            "tried",
+            TransferObjects::of_claim(),
+            &failure(403, false),
+            "retry, Pending: cannot create: m.",
+        ),
         ("report refused", used(), &failure(403, false), "retry"),
         (
             "no namespace",
@@ -72,6 +77,6 @@ fn failed_step_decision_table() {
             "retry, Error: cannot create: m.",
         ),
     ] {
-        assert_eq!(after(&world, planned(&world).as_ref(), failure), expected, "{case}");
+        assert_eq!(after(&objects, planned(&objects).as_ref(), failure), expected, "{case}");
     }
 }

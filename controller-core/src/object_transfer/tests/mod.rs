@@ -27,20 +27,20 @@ const REBIND: &str = r#"patch PersistentVolume pv: {"spec":{"claimRef":{"apiVers
 const CREATE_TARGET: &str = "create PersistentVolumeClaim other/disk";
 const UNMARK_TARGET: &str = r#"patch PersistentVolumeClaim other/disk: {"metadata":{"annotations":{"cdi.kubevirt.io/objectTransferName":null}}}"#;
 
-type Case = (&'static str, fn(&mut World), &'static str);
+type Case = (&'static str, fn(&mut TransferObjects), &'static str);
 
-fn check(world: fn() -> World, table: &[Case]) {
+fn check(objects: fn() -> TransferObjects, table: &[Case]) {
     for (case, change, expected) in table {
-        let mut world = world();
-        change(&mut world);
-        assert_eq!(world.step(), *expected, "{case}");
+        let mut objects = objects();
+        change(&mut objects);
+        assert_eq!(objects.step(), *expected, "{case}");
     }
 }
 
 #[test]
-fn a_claim_is_left_alone_until_it_may_be_moved() {
+fn pvc_is_not_changed_until_it_may_be_moved() {
     check(
-        World::of_claim,
+        TransferObjects::of_claim,
         &[
             ("all is well", |_| (), TRY),
             (
@@ -79,8 +79,9 @@ fn a_claim_is_left_alone_until_it_may_be_moved() {
             (
                 "of a DataVolume",
                 |w| {
-                    w.claim["metadata"]["ownerReferences"] =
-                        World::of_data_volume().claim["metadata"]["ownerReferences"].clone();
+                    w.claim["metadata"]["ownerReferences"] = TransferObjects::of_data_volume()
+                        .claim["metadata"]["ownerReferences"]
+                        .clone();
                 },
                 "Pending: The PVC is that of the DataVolume disk: move that ...",
             ),
@@ -131,12 +132,12 @@ fn a_claim_is_left_alone_until_it_may_be_moved() {
 }
 
 #[test]
-fn the_volume_is_kept_before_its_claim_goes() {
+fn volume_is_retained_before_its_pvc_is_deleted() {
     check(
         under_way,
         &[
             ("begun", |_| (), RETAIN_VOLUME),
-            ("gone by somebody else's hand", |w| w.claim = Value::Null, RETAIN_VOLUME),
+            ("deleted by another client", |w| w.claim = Value::Null, RETAIN_VOLUME),
             ("volume gone", |w| w.volume = Value::Null, "Error: The PV pv is gone ..."),
             (
                 "volume gone, and deleted",
@@ -147,7 +148,7 @@ fn the_volume_is_kept_before_its_claim_goes() {
                 UNRESERVE,
             ),
             (
-                "volume gone, deleted, and the source let go of",
+                "volume gone, deleted, and the source not marked",
                 |w| {
                     w.volume = Value::Null;
                     w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
@@ -156,9 +157,9 @@ fn the_volume_is_kept_before_its_claim_goes() {
                 "Pending: Given up",
             ),
             (
-                "volume gone, deleted, and a target made",
+                "volume gone, deleted, and a target created",
                 |w| {
-                    w.target_claim = target_of(&World::of_claim());
+                    w.target_claim = target_of(&TransferObjects::of_claim());
                     w.volume = Value::Null;
                     w.claim = Value::Null;
                     w.transfer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
@@ -178,7 +179,7 @@ fn the_volume_is_kept_before_its_claim_goes() {
             ),
             ("used meanwhile", |w| w.is_used = true, "Running: Pods using PVC ..."),
             (
-                "on its way",
+                "terminating",
                 |w| w.claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(),
                 "Running: Waiting for the source to go ...",
             ),
@@ -192,7 +193,7 @@ fn the_volume_is_kept_before_its_claim_goes() {
 }
 
 #[test]
-fn the_volume_goes_to_nobody_but_the_target() {
+fn volume_is_rebound_only_to_the_target() {
     check(
         without_source,
         &[
@@ -200,20 +201,20 @@ fn the_volume_goes_to_nobody_but_the_target() {
             (
                 "another claim of the source's name",
                 |w| {
-                    w.claim = World::of_claim().claim;
+                    w.claim = TransferObjects::of_claim().claim;
                     w.claim["metadata"]["uid"] = "new".into();
                 },
                 REBIND,
             ),
             (
-                "of somebody else by now",
+                "bound to another PVC",
                 |w| w.volume["spec"]["claimRef"]["uid"] = "x".into(),
                 "Error: PV bound to wrong PVC ...",
             ),
             (
                 "a foreign claim in the target's place",
                 |w| {
-                    w.target_claim = World::of_claim().claim;
+                    w.target_claim = TransferObjects::of_claim().claim;
                     w.target_claim["metadata"]["uid"] = "x".into();
                     w.target_claim["metadata"]["annotations"] = json!({});
                 },
@@ -226,14 +227,14 @@ fn the_volume_goes_to_nobody_but_the_target() {
         &[
             ("waits for the target", |_| (), CREATE_TARGET),
             (
-                "target made",
-                |w| w.target_claim = target_of(&World::of_claim()),
+                "target created",
+                |w| w.target_claim = target_of(&TransferObjects::of_claim()),
                 "Running: Waiting for target to be bound ...",
             ),
             (
                 "handed to another one of that name",
                 |w| {
-                    w.target_claim = target_of(&World::of_claim());
+                    w.target_claim = target_of(&TransferObjects::of_claim());
                     w.volume["spec"]["claimRef"]["uid"] = "x".into();
                 },
                 "Error: PV bound to wrong PVC ...",
@@ -262,54 +263,58 @@ fn the_volume_goes_to_nobody_but_the_target() {
 }
 
 #[test]
-fn the_target_is_the_source_but_for_its_place() {
+fn target_is_the_source_with_another_name() {
     use api::annotations::request;
-    let mut world = World::of_claim();
-    world.claim["metadata"]["annotations"] = json!({
+    let mut objects = TransferObjects::of_claim();
+    objects.claim["metadata"]["annotations"] = json!({
         "kept": "yes", "pv.kubernetes.io/bind-completed": "yes", request::CLONE_TOKEN: "secret",
         state::OBJECT_TRANSFER_NAME: "move",
     });
-    world.claim["metadata"]["ownerReferences"] =
+    objects.claim["metadata"]["ownerReferences"] =
         json!([{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": "x" }]);
-    world.claim["metadata"]["labels"][api::labels::APPLY_STORAGE_PROFILE] = "true".into();
-    world.claim["spec"]["dataSourceRef"] =
+    objects.claim["metadata"]["labels"][api::labels::APPLY_STORAGE_PROFILE] = "true".into();
+    objects.claim["spec"]["dataSourceRef"] =
         json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": "s" });
-    let record = world.record();
+    let record = objects.record();
     assert!(!record.source.contains("secret"), "{}", record.source);
-    let made = world.with(|transfer, _| target_claim(transfer, &record).unwrap());
-    assert_eq!(meta::namespace(&made.metadata), "other");
-    assert_eq!(made.metadata.owner_references, None, "nothing owns across namespaces");
-    let labels = made.metadata.labels.as_ref().unwrap();
-    assert_eq!(labels.keys().collect::<Vec<_>>(), ["mine"], "nobody completes it again");
-    let annotations = made.metadata.annotations.as_ref().unwrap();
+    let created = objects.with(|transfer, _| target_claim(transfer, &record).unwrap());
+    assert_eq!(meta::namespace(&created.metadata), "other");
+    assert_eq!(created.metadata.owner_references, None, "nothing owns across namespaces");
+    let labels = created.metadata.labels.as_ref().unwrap();
+    assert_eq!(
+        labels.keys().collect::<Vec<_>>(),
+        ["mine"],
+        "the webhook does not complete it again"
+    );
+    let annotations = created.metadata.annotations.as_ref().unwrap();
     let keys: Vec<_> = annotations.keys().map(String::as_str).collect();
     assert_eq!(keys, [state::OBJECT_TRANSFER_NAME, "kept"]);
-    let spec = made.spec.unwrap();
+    let spec = created.spec.unwrap();
     assert_eq!(spec.volume_name.as_deref(), Some("pv"));
     assert_eq!((spec.data_source, spec.data_source_ref), (None, None), "it is full");
 
-    world.transfer["spec"]["target"] = json!({ "name": "renamed" });
-    let made = world.with(|transfer, _| target_claim(transfer, &record).unwrap());
-    assert_eq!(meta::namespace(&made.metadata), "vms");
-    assert_eq!(meta::name(&made.metadata), "renamed");
-    assert!(made.metadata.owner_references.is_some());
+    objects.transfer["spec"]["target"] = json!({ "name": "renamed" });
+    let created = objects.with(|transfer, _| target_claim(transfer, &record).unwrap());
+    assert_eq!(meta::namespace(&created.metadata), "vms");
+    assert_eq!(meta::name(&created.metadata), "renamed");
+    assert!(created.metadata.owner_references.is_some());
 }
 
 #[test]
 fn target_is_recorded_once_its_creation_was_tried() {
-    for (world, tried) in [
-        (World::of_claim(), "try other/disk"),
-        (World::of_data_volume(), "try other/disk, other/disk"),
+    for (objects, tried) in [
+        (TransferObjects::of_claim(), "try other/disk"),
+        (TransferObjects::of_data_volume(), "try other/disk, other/disk"),
     ] {
-        assert_eq!(world.step(), tried);
-        world.with(|transfer, facts| {
+        assert_eq!(objects.step(), tried);
+        objects.with(|transfer, facts| {
             let facts = TransferFacts { is_target_accepted: true, ..facts.clone() };
             let Decision::Execute(plan) = plan_transfer(transfer, &facts, at(1)) else {
                 panic!("it was tried")
             };
             let status = plan.status.unwrap().status;
             assert_eq!((status["phase"].as_str(), plan.requeue), (Some("Running"), Requeue::Now));
-            assert_eq!(status["data"], json!(world.record().to_data()));
+            assert_eq!(status["data"], json!(objects.record().to_data()));
             assert_eq!(plan.writes, []);
         });
     }
@@ -317,10 +322,10 @@ fn target_is_recorded_once_its_creation_was_tried() {
 
 #[test]
 fn transfer_is_released_once_its_end_is_reported() {
-    let mut world = arrived();
-    world.volume["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into();
-    world.target_claim["metadata"]["annotations"] = json!({});
-    let step = world.with(|transfer, facts| {
+    let mut objects = arrived();
+    objects.volume["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into();
+    objects.target_claim["metadata"]["annotations"] = json!({});
+    let step = objects.with(|transfer, facts| {
         let mut reported = transfer.clone();
         reported.status = Some(status_with(transfer, Phase::Complete, "Transfer complete", at(1)));
         described(&plan_transfer(&reported, facts, at(2)))
@@ -345,11 +350,11 @@ fn finalizer_decision_table() {
         ),
         ("over and released", json!([]), Value::Null, json!("Complete"), Some("nothing")),
     ] {
-        let mut world = World::of_claim();
-        world.transfer["metadata"]["finalizers"] = finalizers;
-        world.transfer["metadata"]["deletionTimestamp"] = deletion;
-        world.transfer["status"] = json!({ "phase": phase });
-        let plan = plan_finalizer(&parsed(&world.transfer));
+        let mut objects = TransferObjects::of_claim();
+        objects.transfer["metadata"]["finalizers"] = finalizers;
+        objects.transfer["metadata"]["deletionTimestamp"] = deletion;
+        objects.transfer["status"] = json!({ "phase": phase });
+        let plan = plan_finalizer(&parsed(&objects.transfer));
         let kind = plan.map(|plan| match (plan.writes.as_slice(), plan.requeue) {
             ([], Requeue::OnChange) => "nothing",
             ([Write::SetFinalizer { presence: Presence::Present, .. }], Requeue::Now) => "add",
@@ -364,7 +369,7 @@ fn finalizer_decision_table() {
 
 #[test]
 fn condition_changes_with_the_message_only() {
-    let transfer: ObjectTransfer = parsed(&World::of_claim().transfer);
+    let transfer: ObjectTransfer = parsed(&TransferObjects::of_claim().transfer);
     let mut reported = transfer.clone();
     let first = status_with(&reported, Phase::Pending, "No source", at(1));
     reported.status = Some(first.clone());

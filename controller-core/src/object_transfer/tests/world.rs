@@ -8,7 +8,7 @@ pub(super) fn parsed<K: DeserializeOwned>(value: &Value) -> K {
 
 /// All that a step depends on, as JSON.
 #[derive(Clone)]
-pub(super) struct World {
+pub(super) struct TransferObjects {
     pub(super) transfer: Value,
     pub(super) claim: Value,
     pub(super) volume: Value,
@@ -21,8 +21,8 @@ pub(super) struct World {
     pub(super) is_noted: bool,
 }
 
-impl World {
-    /// A claim with its volume, marked by the transfer that moves it from `vms` to `other`.
+impl TransferObjects {
+    /// A PVC with its volume, marked by the transfer that moves it from `vms` to `other`.
     pub(super) fn of_claim() -> Self {
         let mark = json!({ state::OBJECT_TRANSFER_NAME: "move", "kept": "yes" });
         Self {
@@ -63,9 +63,9 @@ impl World {
 
     /// The same of a DataVolume.
     pub(super) fn of_data_volume() -> Self {
-        let mut world = Self::of_claim();
-        world.transfer["spec"]["source"]["kind"] = "DataVolume".into();
-        world.data_volume = json!({
+        let mut objects = Self::of_claim();
+        objects.transfer["spec"]["source"]["kind"] = "DataVolume".into();
+        objects.data_volume = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
             "metadata": {
                 "name": "disk", "namespace": "vms", "uid": "d",
@@ -74,15 +74,15 @@ impl World {
             "spec": { "source": { "blank": {} } },
             "status": { "phase": SUCCEEDED },
         });
-        world.claim["metadata"]["annotations"] = json!({});
-        world.claim["metadata"]["ownerReferences"] = json!([{
+        objects.claim["metadata"]["annotations"] = json!({});
+        objects.claim["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "disk", "uid": "d",
             "controller": true,
         }]);
-        world
+        objects
     }
 
-    pub(super) fn with<R>(&self, look: impl FnOnce(&ObjectTransfer, &TransferFacts) -> R) -> R {
+    pub(super) fn with<R>(&self, inspect: impl FnOnce(&ObjectTransfer, &TransferFacts) -> R) -> R {
         fn present<K: DeserializeOwned>(value: &Value) -> Option<K> {
             (!value.is_null()).then(|| parsed(value))
         }
@@ -109,11 +109,11 @@ impl World {
             facts.record = Record::from_status(&transfer);
             assert_eq!(facts.record, Some(record), "it is read as it was written");
         }
-        look(&transfer, &facts)
+        inspect(&transfer, &facts)
     }
 
     pub(super) fn record(&self) -> Record {
-        self.with(|transfer, facts| Record::of(&transfer.spec, facts).unwrap())
+        self.with(|transfer, facts| Record::from_facts(&transfer.spec, facts).unwrap())
     }
 
     pub(super) fn step(&self) -> String {
@@ -179,40 +179,40 @@ pub(super) fn named(metadata: &ObjectMeta) -> String {
     Key::new(meta::namespace(metadata), meta::name(metadata)).to_string()
 }
 
-/// The target as the transfer makes it.
-pub(super) fn target_of(world: &World) -> Value {
-    let record = world.record();
-    let made = world.with(|transfer, _| target_claim(transfer, &record).unwrap());
-    let mut made = json!(made);
-    made["metadata"]["uid"] = "c2".into();
-    made["status"] = json!({ "phase": "Pending" });
-    made
+/// The target as the transfer creates it.
+pub(super) fn target_of(objects: &TransferObjects) -> Value {
+    let record = objects.record();
+    let created = objects.with(|transfer, _| target_claim(transfer, &record).unwrap());
+    let mut created = json!(created);
+    created["metadata"]["uid"] = "c2".into();
+    created["status"] = json!({ "phase": "Pending" });
+    created
 }
 
-pub(super) fn under_way() -> World {
-    World { is_noted: true, ..World::of_claim() }
+pub(super) fn under_way() -> TransferObjects {
+    TransferObjects { is_noted: true, ..TransferObjects::of_claim() }
 }
 
-pub(super) fn retained() -> World {
-    let mut world = under_way();
-    world.volume["spec"]["persistentVolumeReclaimPolicy"] = RETAIN.into();
-    world
+pub(super) fn retained() -> TransferObjects {
+    let mut objects = under_way();
+    objects.volume["spec"]["persistentVolumeReclaimPolicy"] = RETAIN.into();
+    objects
 }
 
-pub(super) fn without_source() -> World {
-    World { claim: Value::Null, ..retained() }
+pub(super) fn without_source() -> TransferObjects {
+    TransferObjects { claim: Value::Null, ..retained() }
 }
 
-pub(super) fn with_rebound_volume() -> World {
-    let mut world = without_source();
-    world.volume["spec"]["claimRef"] = json!({ "namespace": "other", "name": "disk" });
-    world
+pub(super) fn with_rebound_volume() -> TransferObjects {
+    let mut objects = without_source();
+    objects.volume["spec"]["claimRef"] = json!({ "namespace": "other", "name": "disk" });
+    objects
 }
 
-pub(super) fn arrived() -> World {
-    let mut world = with_rebound_volume();
-    world.target_claim = target_of(&World::of_claim());
-    world.target_claim["status"]["phase"] = "Bound".into();
-    world.volume["spec"]["claimRef"]["uid"] = "c2".into();
-    world
+pub(super) fn arrived() -> TransferObjects {
+    let mut objects = with_rebound_volume();
+    objects.target_claim = target_of(&TransferObjects::of_claim());
+    objects.target_claim["status"]["phase"] = "Bound".into();
+    objects.volume["spec"]["claimRef"]["uid"] = "c2".into();
+    objects
 }

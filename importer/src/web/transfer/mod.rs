@@ -1,10 +1,10 @@
 //! Transfers a range of the image, or all of it, with retries.
 
-mod judge;
 mod pace;
 mod parallel;
 mod part;
 mod pump;
+mod response_checks;
 mod whole;
 
 use std::sync::Arc;

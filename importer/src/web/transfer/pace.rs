@@ -1,6 +1,6 @@
-//! How many connections are worth having. One is best: it is polite, and on a fast link it is fastest. More help where
-//! each is slow by itself, for its distance or by the server's will; that is tried out, measured, and taken back where it
-//! does not help.
+//! The number of connections of a transfer. One is best: it loads the server least, and on a fast link it is fastest.
+//! More help if each is slow by itself, because of its distance or of a limit of the server. So more are tried and
+//! measured, and closed again if they do not help.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const IDLE_SHARE: f64 = 0.5;
 const GAIN: f64 = 1.2;
 /// Bytes per second above which processors and disks are the limit, not connections.
 const RATE_ENOUGH: f64 = 400.0 * 1024.0 * 1024.0;
-/// A new connection's first interval says nothing: it has to be made, and to find its speed.
+/// A new connection's first interval is not representative: it includes the handshake and the slow start.
 const REST_AFTER_RAISE: u32 = 1;
 const REST_AFTER_FAILURE: u32 = 8;
 const REST_MAX: u32 = 256;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn once_settled_for_one_it_stays_one() {
+    fn pace_that_settled_for_one_connection_keeps_it() {
         let mut pace = Pace::new(8);
         let starved =
             Interval { bytes: MB, elapsed: Duration::from_secs(1), waited: Duration::from_secs(1) };

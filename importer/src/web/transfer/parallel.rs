@@ -107,10 +107,14 @@ impl<'a> Parallel<'a> {
                     segments.pop_front();
                     self.feed.flush();
                 }
-                // Not every server likes to be requested so much at once. If it is something else, the one connection
-                // that is left will say so.
+                // Not every server accepts so many requests at once. Any other failure is reported by the one
+                // connection that is left.
                 None => {
-                    tracing::debug!("segment {}-{} failed; going on with one", self.at, front.end);
+                    tracing::debug!(
+                        "segment {}-{} failed; continuing with one connection",
+                        self.at,
+                        front.end
+                    );
                     self.meter.pace.settle_for_one();
                     return Ok(());
                 }
@@ -134,7 +138,7 @@ impl Meter {
         let after = self.pace.streams();
         if before != after {
             let rate = interval.bytes as f64 / elapsed.as_secs_f64() / 1e6;
-            tracing::debug!("{rate:.1} MB/s with {before} connections; going on with {after}");
+            tracing::debug!("{rate:.1} MB/s with {before} connections; continuing with {after}");
         }
         (self.started, self.bytes, self.waited) = (Instant::now(), 0, waited);
     }

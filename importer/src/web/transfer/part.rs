@@ -51,7 +51,7 @@ impl Part<'_> {
             ..GetRequest::default()
         };
         let (response, target) = client.get(&request, patience).await?;
-        let end = self.settings.judge_part(self.at, self.end, &response, &target)?;
+        let end = self.settings.check_part_response(self.at, self.end, &response, &target)?;
         let mut pump = Pump::new(response.body, pool, self.at);
         while self.at < end {
             let next = pump.next(sink).await.map_err(|source| failed(&target, source))?;

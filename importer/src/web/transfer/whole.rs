@@ -73,7 +73,7 @@ impl<'a> Whole<'a> {
         sink: &mut impl Sink,
     ) -> Result<(), TransferStop> {
         let (response, target) = self.settings.client.get(&GetRequest::default(), patience).await?;
-        let length = self.settings.judge_whole(&response, &target)?;
+        let length = self.settings.check_whole_response(&response, &target)?;
         self.length = self.length.or(length);
         self.pass_on(response.body, &target, sink).await
     }

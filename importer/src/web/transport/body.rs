@@ -90,7 +90,7 @@ impl Body {
                 }
                 Poll::Ready(Ok(count))
             }
-            Poll::Ready(Err(trouble)) => Poll::Ready(Err(trouble)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
                 if !self.waiting {
                     self.waiting = true;
@@ -116,7 +116,7 @@ impl Body {
     fn is_complete(&self) -> bool {
         match &self.framing {
             Framing::Length(left) => *left == 0,
-            Framing::Chunked(chunks) => chunks.done(),
+            Framing::Chunked(chunks) => chunks.is_done(),
             Framing::UntilClose => false,
         }
     }
@@ -139,7 +139,7 @@ impl Body {
                             return Poll::Ready(Err(self.broken(io::Error::other(because))));
                         }
                     }
-                    if !chunks.done() && chunks.data() == 0 {
+                    if !chunks.is_done() && chunks.data() == 0 {
                         let received = ready!(connection.poll_receive(context));
                         match received {
                             Ok(0) => return Poll::Ready(Err(self.broken(too_early()))),
@@ -213,7 +213,7 @@ impl Connection {
         let mut context = Context::from_waker(std::task::Waker::noop());
         match self.stream.tcp().poll_peek(&mut context, &mut buffer) {
             Poll::Pending => true,
-            // TLS may have something to say that is no answer.
+            // TLS may have sent a record that is no response.
             Poll::Ready(Ok(count)) => count > 0 && self.is_tls(),
             Poll::Ready(Err(_)) => false,
         }

@@ -38,7 +38,7 @@ type Secure<S> = TlsStream<Wire<S>>;
 pub(super) enum Stream {
     Plain(TcpStream),
     Tls(Box<Secure<TcpStream>>),
-    /// Through a proxy that is itself spoken to by TLS.
+    /// Through a proxy that is itself connected to by TLS.
     Nested(Box<Secure<Box<Secure<TcpStream>>>>),
 }
 
@@ -50,11 +50,11 @@ pub(super) struct Route {
     pub(super) key: String,
     /// The proxy, if one is used.
     pub(super) proxy: Option<Url>,
-    /// The server has to be spoken to by TLS.
+    /// The server has to be connected to by TLS.
     pub(super) tls: bool,
 }
 
-/// On which terms a connection is made.
+/// The limits and settings of a new connection.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub(super) trust: &'a Trust,
@@ -82,7 +82,7 @@ impl Route {
         self.proxy.is_some() && !self.tls
     }
 
-    /// What the proxy wants to see in each plain request.
+    /// The credentials for the proxy in each plain request.
     pub(super) fn proxy_authorization(&self) -> Option<HeaderValue> {
         authorization(self.proxy.as_ref()?)
     }
@@ -203,7 +203,7 @@ fn authorization(proxy: &Url) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// How long the other side may be silent while a connection is made.
+/// How long the peer may be silent while a connection is established.
 #[derive(Clone, Copy)]
 pub(super) struct Limit(Duration);
 
@@ -294,7 +294,7 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
     };
     let name = name.map_err(|error| TransportError::Tls { host: host(), source: error.into() })?;
     let shaken = limit.on(TlsConnector::from(trust.config(url)).connect(name, wire(stream))).await;
-    shaken.map_err(|error| tls::trouble(host(), error))
+    shaken.map_err(|error| tls::handshake_error(host(), error))
 }
 
 /// What TLS is spoken over.

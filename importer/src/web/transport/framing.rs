@@ -44,7 +44,7 @@ pub(super) fn framing(
     for value in headers.get_all(CONTENT_LENGTH) {
         for item in value.to_str().unwrap_or_default().split(',').map(str::trim) {
             let digits = !item.is_empty() && item.bytes().all(|byte| byte.is_ascii_digit());
-            // What is no number says nothing: the connection's end will.
+            // A length that is no number is ignored: the body ends with the connection.
             let Some(found) = digits.then(|| item.parse().ok()).flatten() else {
                 return Ok(Framing::UntilClose);
             };
@@ -105,14 +105,14 @@ impl Chunks {
     }
 
     /// The last chunk and all after it have been read.
-    pub(super) fn done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
     /// Reads lines up to the next data or the end; returns how many of `bytes` that took.
     pub(super) fn read_lines(&mut self, bytes: &[u8]) -> Result<usize, String> {
         for (index, &byte) in bytes.iter().enumerate() {
-            if self.data() > 0 || self.done() {
+            if self.data() > 0 || self.is_done() {
                 return Ok(index);
             }
             self.line += 1;
@@ -218,7 +218,7 @@ mod tests {
                     break;
                 }
             }
-            if chunks.done() {
+            if chunks.is_done() {
                 inbox.extend_from_slice(wire);
                 return Ok((data, inbox));
             }
@@ -266,7 +266,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_data_in_any_chunks_comes_out_as_it_went_in(
+        fn data_in_any_chunks_is_decoded_unchanged(
             pieces in vec(vec(any::<u8>(), 1..300), 0..20), step in 1_usize..400,
         ) {
             let mut wire: Vec<u8> = Vec::new();

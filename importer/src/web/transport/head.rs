@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn a_head_is_complete_refused_or_not_there_yet() {
-        type Found = Option<(u16, bool, usize)>; // status, kept, length
-        let table: [(&str, Result<Found, &str>); 9] = [
+        type HeadSummary = Option<(u16, bool, usize)>; // status, kept, length
+        let table: [(&str, Result<HeadSummary, &str>); 9] = [
             ("HTTP/1.1 200 OK\r\n\r\nbody", Ok(Some((200, true, 19)))),
             ("HTTP/1.1 404 \r\n\r\n", Ok(Some((404, true, 17)))),
             ("HTTP/1.1 200\r\n\r\n", Ok(Some((200, true, 16)))),

@@ -53,7 +53,7 @@ fn old_bytes_never_show_through() {
 }
 
 #[test]
-fn the_first_bytes_come_last() {
+fn first_bytes_are_written_last() {
     let Some(device) = LoopDevice::filled_with(GARBAGE, LENGTH) else { return };
     let disk = Disk::open(device.path(), &sparse(SIZE)).unwrap();
     assert_eq!(disk.held_back(), MIB);

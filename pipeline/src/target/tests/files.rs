@@ -177,7 +177,7 @@ fn nothing_reaches_over_the_end() {
 }
 
 #[test]
-fn disks_of_every_odd_size_can_be_made() {
+fn disks_of_every_odd_size_can_be_created() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("disk.img");
     for size in [0, 1, 511, 512, 4095, 4096, 4097, 100_000, 300_001] {

@@ -1,4 +1,5 @@
-//! Servers that answer a byte at a time, never long enough apart to count as stalled, and crons that poll them.
+//! Servers that send a byte at a time, with intervals too short to count as stalled, and DataImportCrons that poll
+//! them.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::{ask_again, cron, make};
-use crate::stage::Stage;
+use crate::scenario::Scenario;
 
 /// As many as the controllers poll at once.
 const SERVERS: usize = 8;
@@ -71,7 +72,7 @@ async fn answer(mut client: TcpStream, in_headers: bool) -> Result<()> {
     }
 }
 
-pub async fn attack(tenant: &Test, stage: &Stage, drips: &Drips) {
+pub async fn attack(tenant: &Test, scenario: &Scenario, drips: &Drips) {
     let name = |at: usize| format!("slow-{at}");
     for at in 0..SERVERS {
         let source = json!({ "http": { "url": drips.url(at) } });
@@ -81,12 +82,12 @@ pub async fn attack(tenant: &Test, stage: &Stage, drips: &Drips) {
             let key = api::annotations::cron::CHECKSUMS_URL;
             object["metadata"]["annotations"] = json!({ key: drips.url(at) });
         }
-        make(tenant, stage, "crons made", "crons refused", object).await;
+        make(tenant, scenario, "crons created", "crons refused", object).await;
     }
-    while !stage.is_over() {
+    while !scenario.is_over() {
         for at in 0..SERVERS {
-            ask_again(tenant, stage, &name(at)).await;
+            ask_again(tenant, scenario, &name(at)).await;
         }
-        stage.pause(PAUSE).await;
+        scenario.pause(PAUSE).await;
     }
 }

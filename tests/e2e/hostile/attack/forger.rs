@@ -1,4 +1,4 @@
-//! Times in statuses that the API server's schema takes for times and a strict parser does not.
+//! Times in statuses that the API server's schema accepts and a strict parser rejects.
 
 use api::annotations::cron as key;
 use e2e::Test;
@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{cron, make, patch_cron};
-use crate::stage::{Stage, image};
+use crate::scenario::{Scenario, image};
 
 /// Between two rounds.
 const PAUSE: u64 = 15;
@@ -18,31 +18,31 @@ const TIMES: [&str; 4] = [
     "2020-01-01T00:00:00.1234567890123Z",
 ];
 
-pub async fn attack(tenant: &Test, stage: &Stage) {
+pub async fn attack(tenant: &Test, scenario: &Scenario) {
     let registry = json!({ "registry": { "url": image(tenant, "none:latest") } });
     for at in 0..TIMES.len() {
         let name = name(at);
-        make(tenant, stage, "crons made", "crons refused", cron(&name, &registry)).await;
+        make(tenant, scenario, "crons created", "crons refused", cron(&name, &registry)).await;
         let source = json!({ "pvc": { "namespace": tenant.namespace(), "name": "none" } });
         let object = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
             "metadata": { "name": format!("{name}-source") }, "spec": { "source": source },
         });
-        make(tenant, stage, "DataSources made", "DataSources refused", object).await;
+        make(tenant, scenario, "DataSources created", "DataSources refused", object).await;
     }
-    while !stage.is_over() {
-        forge(tenant, stage).await;
-        stage.pause(PAUSE).await;
+    while !scenario.is_over() {
+        forge(tenant, scenario).await;
+        scenario.pause(PAUSE).await;
     }
-    // The last word is theirs: so it is what a controller finds that begins afterwards.
-    forge(tenant, stage).await;
+    // The attacker writes last, so that a controller that starts afterwards reads the forged status.
+    forge(tenant, scenario).await;
 }
 
 fn name(at: usize) -> String {
     format!("forged-time-{at}")
 }
 
-async fn forge(tenant: &Test, stage: &Stage) {
+async fn forge(tenant: &Test, scenario: &Scenario) {
     let sources = tenant.all_of("cdi.kubevirt.io", "v1beta1", "DataSource");
     for (at, time) in TIMES.iter().enumerate() {
         let name = name(at);
@@ -55,11 +55,15 @@ async fn forge(tenant: &Test, stage: &Stage) {
         let patch = Patch::Merge(conditions);
         let forged =
             sources.patch(&format!("{name}-source"), &PatchParams::default(), &patch).await;
-        stage.count(if forged.is_ok() { "forged times written" } else { "forged times refused" });
+        scenario.count(if forged.is_ok() {
+            "forged times written"
+        } else {
+            "forged times refused"
+        });
     }
 }
 
-/// Each field of its own, so that one that is refused does not save the others.
+/// One status for each field, so that the refusal of one does not prevent the others.
 fn statuses(time: &str) -> [Value; 3] {
     [
         json!({ "lastImportTimestamp": time }),

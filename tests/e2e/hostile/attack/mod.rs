@@ -1,5 +1,5 @@
-//! What the hostile tenants do. Each attack goes on until the run is over, with the rights of a tenant; whatever the API
-//! server refuses is counted and tried again.
+//! The attacks of the hostile tenants. Each continues until the run ends, with the permissions of a tenant; whatever
+//! the API server refuses is counted and tried again.
 
 mod crowd;
 mod drip;
@@ -17,7 +17,7 @@ use futures_util::future::{LocalBoxFuture, join_all};
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use crate::stage::Stage;
+use crate::scenario::Scenario;
 
 pub use neighbours::{Neighbours, check_floods, load_neighbour, neighbour};
 pub use probes::LINK_LOCAL;
@@ -33,35 +33,35 @@ pub struct Servers {
 
 impl Servers {
     /// Starts them; they end when this is dropped.
-    pub async fn start(stage: &Stage) -> Result<Self> {
+    pub async fn start(scenario: &Scenario) -> Result<Self> {
         Ok(Self {
-            trap: Trap::start(&stage.certificate).await?,
+            trap: Trap::start(&scenario.certificate).await?,
             drips: drip::Drips::start().await?,
         })
     }
 }
 
-/// Names of attacks, separated by commas: only these are made, to find the effect of one.
+/// Names of attacks, separated by commas: only these are run, to find the effect of one.
 const ONLY: &str = "CDI_HOSTILE_ATTACKS";
 
-/// Whether an attack is to be made: all are, unless the environment names others.
+/// Whether an attack is run: all are, unless the environment names others.
 pub fn is_wanted(name: &str) -> bool {
     std::env::var(ONLY).map_or(true, |only| only.split(',').any(|one| one == name))
 }
 
 /// All attacks of all tenants at once, until the run is over.
-pub async fn all(tenants: &[Test], stage: &Stage, servers: &Servers) {
-    let mut attacks: Vec<LocalBoxFuture<'_, ()>> = vec![Box::pin(stage.pause(u64::MAX))];
+pub async fn all(tenants: &[Test], scenario: &Scenario, servers: &Servers) {
+    let mut attacks: Vec<LocalBoxFuture<'_, ()>> = vec![Box::pin(scenario.pause(u64::MAX))];
     for tenant in tenants {
         let (trap, drips) = (&servers.trap, &servers.drips);
         let all: [(_, LocalBoxFuture<'_, ()>); 7] = [
-            ("thief", Box::pin(thief::attack(tenant, stage))),
-            ("forger", Box::pin(forger::attack(tenant, stage))),
-            ("registry", Box::pin(registry::attack(tenant, stage, trap))),
-            ("probes", Box::pin(probes::attack(tenant, stage, trap))),
-            ("drip", Box::pin(drip::attack(tenant, stage, drips))),
-            ("crowd", Box::pin(crowd::attack(tenant, stage))),
-            ("slow-imports", Box::pin(slow_imports::attack(tenant, stage, drips))),
+            ("thief", Box::pin(thief::attack(tenant, scenario))),
+            ("forger", Box::pin(forger::attack(tenant, scenario))),
+            ("registry", Box::pin(registry::attack(tenant, scenario, trap))),
+            ("probes", Box::pin(probes::attack(tenant, scenario, trap))),
+            ("drip", Box::pin(drip::attack(tenant, scenario, drips))),
+            ("crowd", Box::pin(crowd::attack(tenant, scenario))),
+            ("slow-imports", Box::pin(slow_imports::attack(tenant, scenario, drips))),
         ];
         let wanted = all.into_iter().filter(|(name, _)| is_wanted(name));
         attacks.extend(wanted.map(|(_, attack)| attack));
@@ -69,21 +69,21 @@ pub async fn all(tenants: &[Test], stage: &Stage, servers: &Servers) {
     join_all(attacks).await;
 }
 
-/// Makes an object with the tenant's rights, and counts whether that was allowed.
+/// Creates an object with the tenant's permissions, and counts whether that was allowed.
 async fn make(
     tenant: &Test,
-    stage: &Stage,
+    scenario: &Scenario,
     made: &'static str,
     refused: &'static str,
     object: Value,
 ) -> Option<DynamicObject> {
     match tenant.apply(object).await {
         Ok(object) => {
-            stage.count(made);
+            scenario.count(made);
             Some(object)
         }
         Err(_) => {
-            stage.count(refused);
+            scenario.count(refused);
             None
         }
     }
@@ -104,12 +104,12 @@ fn cron(name: &str, source: &Value) -> Value {
     })
 }
 
-/// Has the source of a cron asked at once, as far as a tenant can.
-async fn ask_again(tenant: &Test, stage: &Stage, name: &str) {
+/// Requests a poll of a DataImportCron's source at once, as far as a tenant can.
+async fn ask_again(tenant: &Test, scenario: &Scenario, name: &str) {
     let key = api::annotations::cron::NEXT_TIME;
     let patch = serde_json::json!({ "metadata": { "annotations": { key: null } } });
     patch_cron(tenant, name, &patch).await;
-    stage.count("polls demanded");
+    scenario.count("polls demanded");
 }
 
 /// Patches a cron; its status too, for the kind has no status subresource.

@@ -11,7 +11,7 @@ use kube::api::LogParams;
 use serde_json::Value;
 
 use super::is_wanted;
-use crate::stage::Stage;
+use crate::scenario::Scenario;
 
 const IMAGE: &str = "localhost/neighbour:1";
 /// The port of each program.
@@ -57,29 +57,29 @@ pub fn neighbour() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_neighbour"))
 }
 
-/// Puts it where nodes find images.
+/// Loads its image into the nodes.
 pub fn load_neighbour(admin: &Test) -> Result<()> {
     cluster::load_programs(admin.state(), &[("/neighbour", neighbour())], IMAGE)
 }
 
-/// Those at work.
+/// The running neighbours.
 pub struct Neighbours<'a> {
     tenants: &'a [Test],
     here: Child,
 }
 
 impl<'a> Neighbours<'a> {
-    /// Starts the pods, and the program here, which all end by themselves when the run is over.
-    pub async fn start(tenants: &'a [Test], stage: &Stage) -> Result<Self> {
+    /// Starts the pods, and the program here, which exit when the run ends.
+    pub async fn start(tenants: &'a [Test], scenario: &Scenario) -> Result<Self> {
         for tenant in tenants {
             for at in 0..PODS {
-                let words = words(stage, &PLAN);
+                let words = words(scenario, &PLAN);
                 let words: Vec<_> = words.iter().map(String::as_str).collect();
                 PodPlan::new(&name(at), &words).image(IMAGE).start(tenant).await?;
             }
         }
         let here = Command::new(neighbour())
-            .args(words(stage, &FROM_HERE))
+            .args(words(scenario, &FROM_HERE))
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start the neighbour on this machine")?;
@@ -123,19 +123,19 @@ fn name(at: usize) -> String {
     format!("neighbour-{at}")
 }
 
-fn words(stage: &Stage, plan: &[(&str, &str, usize, &str)]) -> Vec<String> {
-    let mut words = vec![stage.left().as_secs().to_string()];
+fn words(scenario: &Scenario, plan: &[(&str, &str, usize, &str)]) -> Vec<String> {
+    let mut words = vec![scenario.left().as_secs().to_string()];
     if !is_wanted("neighbours") {
         return words;
     }
     for (program, kind, at_once, each_second) in plan {
-        let all = stage.addresses(program);
+        let all = scenario.addresses(program);
         words.extend(all.map(|ip| format!("{kind}:{at_once}:{each_second}:{ip}:{PORT}")));
     }
     words
 }
 
 fn read(log: &str) -> Result<Vec<Value>> {
-    let line = log.lines().last().context("it says nothing")?;
+    let line = log.lines().last().context("its log is empty")?;
     Ok(serde_json::from_str(line)?)
 }

@@ -6,27 +6,27 @@ use serde_json::{Value, json};
 
 use super::registry::{REDIRECT, Trap};
 use super::{ask_again, cron, make};
-use crate::stage::{AUTHORITY, CANARY_PORT, Stage};
+use crate::scenario::{AUTHORITY, CANARY_PORT, Scenario};
 
 /// Between two demands.
 const PAUSE: u64 = 10;
 /// Given to the loopback device of the controllers' pod, and the address of metadata services.
 pub const LINK_LOCAL: &str = "169.254.169.254";
 
-pub async fn attack(tenant: &Test, stage: &Stage, trap: &Trap) {
+pub async fn attack(tenant: &Test, scenario: &Scenario, trap: &Trap) {
     let sources = sources(trap);
     for (at, (source, checksums)) in sources.iter().enumerate() {
         let mut object = cron(&name(at), source);
         if let Some(url) = checksums {
             object["metadata"]["annotations"] = json!({ key::CHECKSUMS_URL: url });
         }
-        make(tenant, stage, "crons made", "crons refused", object).await;
+        make(tenant, scenario, "crons created", "crons refused", object).await;
     }
-    while !stage.is_over() {
+    while !scenario.is_over() {
         for at in 0..sources.len() {
-            ask_again(tenant, stage, &name(at)).await;
+            ask_again(tenant, scenario, &name(at)).await;
         }
-        stage.pause(PAUSE).await;
+        scenario.pause(PAUSE).await;
     }
 }
 
@@ -34,7 +34,7 @@ fn name(at: usize) -> String {
     format!("probe-{at}")
 }
 
-/// What is asked, and perhaps the list of checksums that decides.
+/// The URL to probe, and perhaps that of the list of checksums.
 fn sources(trap: &Trap) -> Vec<(Value, Option<String>)> {
     let hosts = ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", LINK_LOCAL];
     let mut sources = Vec::new();

@@ -1,4 +1,4 @@
-//! A tenant's registry that asks for a password, and crons that name a Secret of the installation for it.
+//! A tenant's registry that requires a password, and crons that name a Secret of the installation for it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::{ask_again, cron, make};
-use crate::stage::{ACCOUNT, AUTHORITY, CANARY_PORT, Stage};
+use crate::scenario::{ACCOUNT, AUTHORITY, CANARY_PORT, Scenario};
 
 /// Between two demands.
 const PAUSE: u64 = 15;
 /// No client sends longer headers.
 const HEAD_MAX: usize = 16 << 10;
-/// What a path begins with that leads to the controllers' own loopback.
+/// The prefix of paths that redirect to the controllers' own loopback.
 pub const REDIRECT: &str = "/redirect";
 
-/// The registry, until it is dropped: whatever it is asked, it wants a password first, and notes what it gets.
+/// The registry, until it is dropped: it requires a password for every request, and records the passwords that it gets.
 pub struct Trap {
     /// Where it listens.
     pub address: SocketAddr,
@@ -57,7 +57,7 @@ impl Trap {
         Ok(Self { address, noted, listening })
     }
 
-    /// How often it was asked.
+    /// The number of requests.
     pub fn requests(&self) -> u64 {
         self.noted.lock().requests
     }
@@ -112,15 +112,15 @@ async fn answer(
     Ok(())
 }
 
-pub async fn attack(tenant: &Test, stage: &Stage, trap: &Trap) {
+pub async fn attack(tenant: &Test, scenario: &Scenario, trap: &Trap) {
     const NAME: &str = "wants-secret";
     let source = json!({ "registry": {
         "url": format!("docker://{}/hostile/image:latest", trap.address),
         "secretRef": ACCOUNT, "certConfigMap": AUTHORITY,
     } });
-    make(tenant, stage, "crons made", "crons refused", cron(NAME, &source)).await;
-    while !stage.is_over() {
-        ask_again(tenant, stage, NAME).await;
-        stage.pause(PAUSE).await;
+    make(tenant, scenario, "crons created", "crons refused", cron(NAME, &source)).await;
+    while !scenario.is_over() {
+        ask_again(tenant, scenario, NAME).await;
+        scenario.pause(PAUSE).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Clones of a disk in a namespace in which the tenant has no rights: by plain requests, by forged tokens, and by the
-//! controllers' own rights, through golden images that are "reused".
+//! Clones of a disk in a namespace in which the tenant has no permissions: by plain requests, by forged tokens, and by
+//! the controllers' own permissions, through golden images that are "reused".
 
 use anyhow::{Result, ensure};
 use api::annotations::{cron as key, request};
@@ -11,55 +11,55 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{cron, make, patch_cron};
-use crate::stage::{SECRET_DISK, Stage, image, secret};
+use crate::scenario::{SECRET_DISK, Scenario, image, secret};
 
-/// Begins the name of everything that a thief makes.
+/// The prefix of the names of all objects that a thief creates.
 const NAME: &str = "steal";
 /// Between two rounds.
 const PAUSE: u64 = 20;
 /// Keeps the controllers off a cron that is being deleted.
 const FINALIZER: &str = "hostile.cdi.test/keep";
 
-pub async fn attack(tenant: &Test, stage: &Stage) {
+pub async fn attack(tenant: &Test, scenario: &Scenario) {
     for round in 0.. {
-        if stage.is_over() {
+        if scenario.is_over() {
             break;
         }
-        plain(tenant, stage, round).await;
-        forged(tenant, stage, round).await;
-        reused(tenant, stage, round).await;
-        stage.pause(PAUSE).await;
+        plain(tenant, scenario, round).await;
+        forged(tenant, scenario, round).await;
+        reused(tenant, scenario, round).await;
+        scenario.pause(PAUSE).await;
     }
 }
 
 /// A clone by name, and by DataSources, as the API is meant to refuse them.
-async fn plain(tenant: &Test, stage: &Stage, round: u32) {
-    let of_vault = json!({ "pvc": { "namespace": stage.vault, "name": SECRET_DISK } });
+async fn plain(tenant: &Test, scenario: &Scenario, round: u32) {
+    let of_vault = json!({ "pvc": { "namespace": scenario.vault, "name": SECRET_DISK } });
     let name = format!("{NAME}-plain-{round}");
     let mut object = volume(&name, "csi", "Block", of_vault.clone());
     object["metadata"]["annotations"] = json!({ request::REUSE_GOLDEN_IMAGE: "true" });
-    make(tenant, stage, "clones let through", "clones refused", object).await;
+    make(tenant, scenario, "clones let through", "clones refused", object).await;
     let source = format!("{NAME}-source-{round}");
     let object = json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
         "metadata": { "name": source }, "spec": { "source": of_vault },
     });
-    make(tenant, stage, "DataSources made", "DataSources refused", object).await;
+    make(tenant, scenario, "DataSources created", "DataSources refused", object).await;
     let name = format!("{NAME}-reference-{round}");
     let mut object = volume(&name, "csi", "Block", Value::Null);
     object["spec"]["sourceRef"] = json!({ "kind": "DataSource", "name": source });
-    make(tenant, stage, "clones let through", "clones refused", object).await;
+    make(tenant, scenario, "clones let through", "clones refused", object).await;
 }
 
-/// A PVC that says of itself that it may be filled from the vault.
-async fn forged(tenant: &Test, stage: &Stage, round: u32) {
+/// A PVC whose annotations claim that it may be filled from the vault.
+async fn forged(tenant: &Test, scenario: &Scenario, round: u32) {
     let object = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": { "name": format!("{NAME}-forged-{round}"), "annotations": {
-            "cdi.kubevirt.io/dataSourceNamespace": stage.vault,
+            "cdi.kubevirt.io/dataSourceNamespace": scenario.vault,
             "cdi.kubevirt.io/storage.clone.token": "not.a.token",
             "cdi.kubevirt.io/storage.extended.clone.token": "not.a.token",
-            "k8s.io/CloneRequest": format!("{}/{SECRET_DISK}", stage.vault),
+            "k8s.io/CloneRequest": format!("{}/{SECRET_DISK}", scenario.vault),
         } },
         "spec": {
             "storageClassName": "csi", "volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
@@ -69,33 +69,33 @@ async fn forged(tenant: &Test, stage: &Stage, round: u32) {
             },
         },
     });
-    make(tenant, stage, "PVCs with forged tokens", "PVCs refused", object).await;
+    make(tenant, scenario, "PVCs with forged tokens", "PVCs refused", object).await;
 }
 
-/// Two crons: the status of the first, which is being deleted, PVCs that the vault's disk is its image; the second has a
-/// DataVolume made, by the controllers, that asks to be cloned from such an image.
-async fn reused(tenant: &Test, stage: &Stage, round: u32) {
+/// Two crons: the status of the first, which is being deleted, names the vault's disk as its image; the second causes
+/// the controllers to create a DataVolume that clones such an image.
+async fn reused(tenant: &Test, scenario: &Scenario, round: u32) {
     let digest = format!("sha256:{}", sha256(format!("{}-{round}", tenant.namespace()).as_bytes()));
     let lure = format!("{NAME}-lure-{round}");
     let url = image(tenant, "lure:latest");
     let registry = json!({ "registry": { "url": url } });
     let mut first = cron(&lure, &registry);
     first["metadata"]["finalizers"] = json!([FINALIZER]);
-    make(tenant, stage, "crons made", "crons refused", first).await;
+    make(tenant, scenario, "crons created", "crons refused", first).await;
     let source = json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource", "metadata": { "name": lure },
-        "spec": { "source": { "pvc": { "namespace": stage.vault, "name": SECRET_DISK } } },
+        "spec": { "source": { "pvc": { "namespace": scenario.vault, "name": SECRET_DISK } } },
     });
     let crons = tenant.all_of("cdi.kubevirt.io", "v1beta1", "DataImportCron");
     let _ = crons.delete(&lure, &Default::default()).await;
-    make(tenant, stage, "DataSources made", "DataSources refused", source.clone()).await;
+    make(tenant, scenario, "DataSources created", "DataSources refused", source.clone()).await;
     let sources = tenant.all_of("cdi.kubevirt.io", "v1beta1", "DataSource");
-    // The controllers may have made it before.
+    // The controllers may have created it before.
     let patch = Patch::Merge(json!({ "spec": source["spec"] }));
     let _ = sources.patch(&lure, &PatchParams::default(), &patch).await;
     let status = json!({ "status": {
         "currentImports": [{ "DataVolumeName": SECRET_DISK, "Digest": digest }],
-        "lastImportedPVC": { "namespace": stage.vault, "name": SECRET_DISK },
+        "lastImportedPVC": { "namespace": scenario.vault, "name": SECRET_DISK },
     } });
     patch_cron(tenant, &lure, &status).await;
 
@@ -103,13 +103,13 @@ async fn reused(tenant: &Test, stage: &Stage, round: u32) {
     second["metadata"]["annotations"] = json!({ key::PINNED_DIGEST: digest });
     second["spec"]["template"]["metadata"]["annotations"] =
         json!({ request::REUSE_GOLDEN_IMAGE: "true" });
-    make(tenant, stage, "crons made", "crons refused", second).await;
-    stage.count("reuses of a foreign disk tried");
+    make(tenant, scenario, "crons created", "crons refused", second).await;
+    scenario.count("reuses of a foreign disk tried");
 }
 
-/// Fails if a tenant has a DataVolume that may be cloned from the vault, or a PVC with what is on the secret disk. `admin`
-/// reads, for a thief deletes traces.
-pub async fn check(admin: &Test, tenants: &[Test], stage: &Stage) -> Result<()> {
+/// Fails if a tenant has a DataVolume that may be cloned from the vault, or a PVC with the content of the secret disk.
+/// Reads as `admin`, since a thief may delete objects.
+pub async fn check(admin: &Test, tenants: &[Test], scenario: &Scenario) -> Result<()> {
     let everything = ListParams::default();
     let mut stolen = Vec::new();
     for tenant in tenants {
@@ -119,7 +119,7 @@ pub async fn check(admin: &Test, tenants: &[Test], stage: &Stage) -> Result<()> 
             let name = volume.name_any();
             let source = volume.spec.source.as_ref();
             let from = source.and_then(|source| source.pvc.as_ref());
-            let is_of_vault = from.is_some_and(|from| from.namespace == stage.vault);
+            let is_of_vault = from.is_some_and(|from| from.namespace == scenario.vault);
             if is_of_vault && name.starts_with(NAME) {
                 stolen.push(format!("DataVolume {namespace}/{name} is a clone of the vault's"));
             }

@@ -11,18 +11,18 @@ use kube::api::{PatchParams, PostParams};
 use serde_json::json;
 
 use super::thief::holds_secret;
-use crate::stage::{SECRET_DISK, Stage, gone};
+use crate::scenario::{SECRET_DISK, Scenario, gone};
 
 const NAME: &str = "handout";
 
-/// A clone of the secret disk with other content, on its way to a tenant.
+/// A clone of the secret disk with other content, which is transferred to a tenant.
 pub struct Handout<'a> {
     tenant: &'a Test,
     transfer: String,
 }
 
 impl<'a> Handout<'a> {
-    /// Clones, overwrites and moves it, with the administrator's rights.
+    /// Clones, overwrites and transfers it, with the administrator's permissions.
     pub async fn move_to(tenant: &'a Test, vault: &Test) -> Result<Self> {
         let source = json!({ "pvc": { "namespace": vault.namespace(), "name": SECRET_DISK } });
         vault.apply(volume(NAME, "csi", "Block", source)).await?;
@@ -46,13 +46,13 @@ impl<'a> Handout<'a> {
         Ok(Self { tenant, transfer: name })
     }
 
-    /// The tenant deletes the PVC and says that it was not populated.
-    pub async fn attack(&self, stage: &Stage) -> Result<()> {
+    /// The tenant deletes the PVC and removes the annotation that it was populated.
+    pub async fn attack(&self, scenario: &Scenario) -> Result<()> {
         let volumes = self.tenant.all::<DataVolume>();
         let annotations = json!({ PRE_POPULATED: null });
         let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
         let patched = volumes.patch(NAME, &PatchParams::default(), &patch).await;
-        stage.count(if patched.is_ok() { "refills demanded" } else { "refills refused" });
+        scenario.count(if patched.is_ok() { "refills demanded" } else { "refills refused" });
         let claims = self.tenant.all::<PersistentVolumeClaim>();
         claims.delete(NAME, &DeleteParams::default()).await?;
         Ok(())

@@ -1,4 +1,4 @@
-//! What connections do that hold a server's resources without asking for anything.
+//! Connections that hold a server's resources without a complete request.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{Kind, request};
 
 /// A server that does not finish the handshake within it refuses.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(30);
-/// Between two bytes of what is sent slowly.
+/// The interval between two bytes of a slow request.
 const DRIP: Duration = Duration::from_secs(2);
 /// Between two pings, or two requests that keep a connection open.
 const KEEP: Duration = Duration::from_secs(5);
@@ -83,14 +83,14 @@ async fn drip(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), first: &[u8]) 
         if stream.write_all(&[byte]).await.is_err() || stream.flush().await.is_err() {
             return;
         }
-        // An answer is the end: a refusal, or the connection's.
+        // A response ends it: a refusal, or the end of the connection.
         if timeout(DRIP, stream.read(&mut answer)).await.is_ok() {
             return;
         }
     }
 }
 
-/// HTTP/2 that is alive by all its frames and asks for nothing.
+/// An HTTP/2 connection with valid frames and no request.
 async fn idle_http2(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<()> {
     stream.write_all(PREFACE).await?;
     stream.write_all(&frame(SETTINGS, 0, &[])).await?;

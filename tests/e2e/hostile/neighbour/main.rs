@@ -1,8 +1,9 @@
-//! `neighbour`: what a pod without credentials does to the programs of the installation. It runs in pods of hostile tenants.
+//! `neighbour`: the attacks of a pod without credentials on the programs of the installation. It runs in pods of
+//! hostile tenants.
 //!
 //! `neighbour SECONDS ATTACK…`: each attack is `KIND:AT_ONCE:EACH_SECOND:ADDRESS:PORT`, for example
 //! `silent:100:10:10.97.0.5:8443`. At most `AT_ONCE` connections are held, and at most `EACH_SECOND` are opened in a second.
-//! After so many seconds all ends, and a line of JSON reports how often each attack was made and how its connections ended.
+//! After so many seconds all ends, and a line of JSON reports how often each attack ran and how its connections ended.
 //!
 //! `neighbour canary PORT SECONDS`: listens there on all addresses of its network namespace, and prints a line for each
 //! connection: the address that it was made to.
@@ -54,7 +55,7 @@ pub enum Kind {
     Idle,
     /// A request whose headers never end.
     Headers,
-    /// HTTP/2 without a request, which answers every ping and sends its own.
+    /// HTTP/2 without a request, which acknowledges every ping and sends its own.
     Http2,
     /// `/healthz` every few seconds, on a connection that is kept open.
     Health,
@@ -102,7 +103,7 @@ struct Count {
     opened: AtomicU64,
     /// The other side did not accept, or did not finish the TLS handshake.
     refused: AtomicU64,
-    /// The other side ended the connection, by itself or with an answer.
+    /// The other side ended the connection, by itself or with a response.
     ended: AtomicU64,
 }
 
@@ -169,7 +170,7 @@ async fn keep_up(attack: Arc<Attack>, tls: tls::Clients) {
 /// One connection from its beginning to its end.
 async fn open(attack: &Attack, tls: &tls::Clients) -> Result<()> {
     let socket = timeout(CONNECT_PATIENCE, TcpStream::connect(&attack.address)).await;
-    let socket = socket.context("no answer")??;
+    let socket = socket.context("no response")??;
     connection::play(attack.kind, socket, tls).await
 }
 
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attack_is_read_from_one_word() {
+    fn attack_is_parsed_from_one_argument() {
         let attack: Attack = "http2:40:0.5:10.97.0.5:8443".parse().unwrap();
         assert_eq!(attack.kind, Kind::Http2);
         assert_eq!((attack.at_once, attack.each_second), (40, 0.5));

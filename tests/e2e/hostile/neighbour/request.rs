@@ -8,9 +8,9 @@ use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// A request that takes longer is given up.
+/// A request that takes longer is aborted.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of an answer, the rest is not read.
+/// The rest of a response is not read.
 const ANSWER_MAX: u64 = 1 << 20;
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -31,12 +31,12 @@ async fn exchange(
         stream.write_all(body).await?;
         stream.flush().await?;
         let mut answer = Vec::new();
-        // A server that closes without TLS's own word has answered as well.
+        // A server that closes without a TLS close_notify has responded as well.
         let _ = stream.take(ANSWER_MAX).read_to_end(&mut answer).await;
-        anyhow::ensure!(answer.starts_with(b"HTTP/1.1 "), "no answer");
+        anyhow::ensure!(answer.starts_with(b"HTTP/1.1 "), "no response");
         Ok(())
     };
-    timeout(PATIENCE, exchange).await.context("no answer in time")?
+    timeout(PATIENCE, exchange).await.context("no response in time")?
 }
 
 async fn post(
@@ -53,7 +53,7 @@ async fn post(
     exchange(stream, &head, body).await
 }
 
-/// Has a PVC judged whose storage class does not exist. `padding`: so many more bytes.
+/// Sends an admission review of a PVC whose storage class does not exist. `padding`: so many more bytes.
 pub async fn webhook(stream: impl AsyncRead + AsyncWrite + Unpin, padding: usize) -> Result<()> {
     let group = json!({ "group": "", "version": "v1", "kind": "PersistentVolumeClaim" });
     let resource = json!({ "group": "", "version": "v1", "resource": "persistentvolumeclaims" });
@@ -62,7 +62,7 @@ pub async fn webhook(stream: impl AsyncRead + AsyncWrite + Unpin, padding: usize
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
             "uid": name, "kind": group, "resource": resource, "namespace": "default",
-            "name": "disk", "operation": "CREATE", "userInfo": { "username": "nobody" },
+            "name": "disk", "operation": "CREATE", "userInfo": { "username": "unprivileged" },
             "object": {
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim",
                 "metadata": {

@@ -1,4 +1,4 @@
-//! TLS to a server of any certificate: an attacker does not mind who answers.
+//! TLS to a server with any certificate: an attacker does not verify it.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Clients {
     http2: TlsConnector,
 }
 
-/// Which of the two is wanted.
+/// The protocol to negotiate.
 #[derive(Clone, Copy, Debug)]
 pub enum Protocol {
     Http1,

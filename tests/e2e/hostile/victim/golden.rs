@@ -53,7 +53,7 @@ pub async fn follows(tenant: &Test, image: &Pushed) -> Result<()> {
     tenant.wait(NAME, &wanted, is_so).await.map(|_| ())
 }
 
-/// Moves the tag, has the source asked as is documented, and waits until the new image is there.
+/// Moves the tag, requests a poll as documented, and waits until the new image is imported.
 pub async fn refresh(prepared: &Prepared, number: usize) -> Result<()> {
     let tenant = prepared.tenant.clone();
     let image = tokio::task::spawn_blocking(move || publish(&tenant, number + 1)).await??;

@@ -1,5 +1,5 @@
-//! The tenant that does no harm: imports, uploads, clones and golden images, one after the other and a few at a time, until
-//! the run is over. What has begun by then is finished. Nothing is tried twice: what fails once has failed.
+//! The tenant under attack: imports, uploads, clones and golden images, in a few concurrent sequences, until the run
+//! ends. Operations that have begun by then are finished. Nothing is retried: an operation that fails once has failed.
 
 mod golden;
 mod prepare;
@@ -12,11 +12,11 @@ use anyhow::{Result, ensure};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::scenario::Scenario;
 
 pub use prepare::Prepared;
 
-/// What it does.
+/// An operation of the tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Blank,
@@ -56,26 +56,26 @@ impl Operation {
     }
 }
 
-/// What is done at the same time, over and over: three things, so that the attackers have processors too.
-const LANES: [&[Operation]; 3] = [
+/// Sequences that run concurrently, each repeated: three, so that the attackers get processor time too.
+const SEQUENCES: [&[Operation]; 3] = [
     &[Operation::Blank, Operation::CsiClone, Operation::Http],
     &[Operation::Upload, Operation::SnapshotClone, Operation::Registry, Operation::CopyClone],
     &[Operation::Refresh],
 ];
 
-/// Does everything over and over, each thing at least once, and returns a row for each operation. Whatever fails ends its
-/// lane: the run has failed, and what waits for it has waited for minutes.
-pub async fn work(stage: &Stage, prepared: &Prepared) -> Vec<Value> {
+/// Repeats all sequences, each at least once, and returns a row for each operation. A failed operation ends its
+/// sequence: the run has failed, and the operation has waited for minutes.
+pub async fn work(scenario: &Scenario, prepared: &Prepared) -> Vec<Value> {
     let rows = RefCell::new(Vec::new());
-    let (rows, lanes) = (&rows, LANES.iter().enumerate());
-    let lanes = lanes.map(|(at, lane)| async move {
-        for (number, operation) in lane.iter().cycle().enumerate() {
-            if stage.is_over() && number >= lane.len() {
+    let (rows, sequences) = (&rows, SEQUENCES.iter().enumerate());
+    let sequences = sequences.map(|(at, sequence)| async move {
+        for (number, operation) in sequence.iter().cycle().enumerate() {
+            if scenario.is_over() && number >= sequence.len() {
                 break;
             }
             let mut row = one(prepared, *operation, number).await;
-            row["lane"] = at.into();
-            row["under_attack"] = (!stage.is_over()).into();
+            row["sequence"] = at.into();
+            row["under_attack"] = (!scenario.is_over()).into();
             eprintln!("{row}");
             let has_failed = !row["error"].is_null();
             rows.borrow_mut().push(row);
@@ -84,7 +84,7 @@ pub async fn work(stage: &Stage, prepared: &Prepared) -> Vec<Value> {
             }
         }
     });
-    join_all(lanes).await;
+    join_all(sequences).await;
     rows.take()
 }
 
@@ -103,17 +103,17 @@ async fn one(prepared: &Prepared, operation: Operation, number: usize) -> Value 
     })
 }
 
-/// Fails unless every operation succeeded, and each lane had one that ended while the attackers were at work: it is not enough
-/// that all is well when they are gone.
+/// Fails unless every operation succeeded, and each sequence had one that ended while the attackers were active:
+/// success after the attacks is not enough.
 pub fn check(rows: &[Value]) -> Result<()> {
     let failed: Vec<_> = rows.iter().filter(|row| !row["error"].is_null()).collect();
     let (bad, all) = (failed.len(), rows.len());
     ensure!(failed.is_empty(), "{bad} of {all} operations of the victim failed: {failed:?}");
-    for (at, lane) in LANES.iter().enumerate() {
-        let mut of_lane = rows.iter().filter(|row| row["lane"] == at);
-        let operation = lane.first().map(|operation| operation.name()).unwrap_or_default();
-        let progressed = of_lane.any(|row| row["under_attack"] == true);
-        ensure!(progressed, "nothing of the lane of {operation} ended while it was attacked");
+    for (at, sequence) in SEQUENCES.iter().enumerate() {
+        let mut of_sequence = rows.iter().filter(|row| row["sequence"] == at);
+        let operation = sequence.first().map(|operation| operation.name()).unwrap_or_default();
+        let progressed = of_sequence.any(|row| row["under_attack"] == true);
+        ensure!(progressed, "nothing of the sequence of {operation} ended while it was attacked");
     }
     Ok(())
 }

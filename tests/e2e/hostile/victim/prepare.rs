@@ -1,5 +1,5 @@
-//! What the victim has before anybody is attacked: classes that are cloned in one way each, a disk to clone, an image in the
-//! registry, a golden image that is followed, and servers.
+//! Sets up the victim before the attacks: classes with one clone method each, a disk to clone, an image in the
+//! registry, a golden image with a DataImportCron, and servers.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use testkit::{FaultServer, MIB, pattern};
 
 use super::golden;
 
-/// A class for each way to clone, all of the one driver that knows all of them.
+/// A class for each clone method, all of the one driver that supports all of them.
 const CLASSES: [(&str, &str); 3] =
     [(BY_CLONE, "csi-clone"), (BY_SNAPSHOT, "snapshot"), (BY_COPY, "copy")];
 pub const BY_CLONE: &str = "csi-by-clone";
@@ -24,7 +24,7 @@ const DRIVER: &str = "loop.csi.cdi.test";
 /// The disk that is cloned.
 pub const GOLDEN: &str = "golden";
 
-/// What it has.
+/// The objects and servers of the victim.
 pub struct Prepared {
     /// The victim.
     pub tenant: Arc<Test>,
@@ -35,7 +35,7 @@ pub struct Prepared {
     pub proxy: std::net::IpAddr,
 }
 
-/// What is on all its disks, but the golden image that is followed.
+/// The content of all its disks, except the golden image of the DataImportCron.
 pub fn disk() -> Vec<u8> {
     pattern(8 * MIB)
 }

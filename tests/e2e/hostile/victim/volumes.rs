@@ -1,4 +1,4 @@
-//! DataVolumes of every source, each removed once its content was looked at.
+//! DataVolumes of every source, each removed once its content was checked.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -17,7 +17,7 @@ use super::prepare::{BY_CLONE, BY_COPY, BY_SNAPSHOT, GOLDEN, Prepared, disk};
 /// An upload of a few mebibytes.
 const UPLOAD_SECONDS: &str = "120";
 
-/// Makes one, looks at its disk, and removes it.
+/// Creates one, checks its disk, and removes it.
 pub async fn make(prepared: &Prepared, operation: Operation, name: &str) -> Result<()> {
     let tenant = &*prepared.tenant;
     let clone = |class: &str| {
@@ -60,7 +60,7 @@ async fn upload(tenant: &Test, proxy: IpAddr, name: &str) -> Result<()> {
     let all = tenant.all_of("upload.cdi.kubevirt.io", "v1beta1", "UploadTokenRequest");
     let made = all.create(&PostParams::default(), &serde_json::from_value(request)?).await?;
     let token = made.data.pointer("/status/token").and_then(Value::as_str);
-    let token = token.context("an answer has a token")?.to_owned();
+    let token = token.context("a response has a token")?.to_owned();
     let file = NamedTempFile::new()?;
     std::fs::write(file.path(), disk())?;
     let output = tokio::task::spawn_blocking(move || {
@@ -74,6 +74,6 @@ async fn upload(tenant: &Test, proxy: IpAddr, name: &str) -> Result<()> {
     let output = output.await??;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(text.ends_with("\n200"), "the upload was answered with {text} {error}");
+    ensure!(text.ends_with("\n200"), "the response to the upload is {text} {error}");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What the authorizer says of a request that it did not allow.
+/// The decision of the authorizer for a request that it did not allow.
 const FORBIDDEN: &str = "forbid";
 const DECISION: &str = "authorization.k8s.io/decision";
 
@@ -21,7 +21,7 @@ pub struct AuditedRequest {
     pub namespace: String,
     /// Empty where the request names no object.
     pub name: String,
-    /// The authorizer refused it. Admission plugins and webhooks answer with the same status code.
+    /// The authorizer refused it. Admission plugins and webhooks respond with the same status code.
     pub is_refused: bool,
 }
 

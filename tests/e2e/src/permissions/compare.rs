@@ -5,12 +5,12 @@ use std::fmt;
 
 use super::{AuditedRequest, Exception, Grant};
 
-/// Grants, and what has been seen of their use.
+/// Grants, and the observed use of each.
 pub struct Comparison {
     /// The namespace of the installation.
     namespace: String,
     grants: Vec<(Grant, Use)>,
-    refused: BTreeSet<(String, String, String, Place)>,
+    refused: BTreeSet<(String, String, String, RequestScope)>,
     accounts: BTreeSet<String>,
 }
 
@@ -21,9 +21,9 @@ struct Use {
     elsewhere: bool,
 }
 
-/// Where a request was for, without names that differ from one run to the next.
+/// The scope of a request, without namespaces whose names differ from one run to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum RequestScope {
     /// In no namespace, or in all.
     Cluster,
     /// In the namespace of the installation.
@@ -72,21 +72,21 @@ impl Comparison {
     /// A request has been seen.
     pub fn add(&mut self, request: &AuditedRequest) {
         self.accounts.insert(request.account.clone());
-        let place = match request.namespace.as_str() {
-            "" => Place::Cluster,
-            namespace if namespace == self.namespace => Place::Installation,
-            _ => Place::Elsewhere,
+        let scope = match request.namespace.as_str() {
+            "" => RequestScope::Cluster,
+            namespace if namespace == self.namespace => RequestScope::Installation,
+            _ => RequestScope::Elsewhere,
         };
         let AuditedRequest { account, verb, group, resource, .. } = request;
         if request.is_refused {
             let object = format!("{group}/{resource}");
-            self.refused.insert((account.clone(), verb.clone(), object, place));
+            self.refused.insert((account.clone(), verb.clone(), object, scope));
             return;
         }
         for (grant, used) in &mut self.grants {
             if grant.allows(request) {
-                used.in_installation |= place == Place::Installation;
-                used.elsewhere |= place != Place::Installation;
+                used.in_installation |= scope == RequestScope::Installation;
+                used.elsewhere |= scope != RequestScope::Installation;
             }
         }
     }
@@ -99,13 +99,13 @@ impl Comparison {
     /// What is wrong, but for what `exceptions` give a reason for.
     pub fn findings(&self, exceptions: &[Exception]) -> BTreeSet<Finding> {
         let mut findings = BTreeSet::new();
-        for (account, verb, object, place) in &self.refused {
-            let place = match place {
-                Place::Cluster => "everywhere",
-                Place::Installation => "in the installation's namespace",
-                Place::Elsewhere => "in another namespace",
+        for (account, verb, object, scope) in &self.refused {
+            let scope = match scope {
+                RequestScope::Cluster => "everywhere",
+                RequestScope::Installation => "in the installation's namespace",
+                RequestScope::Elsewhere => "in another namespace",
             };
-            findings.insert(Finding::Refused(format!("{account}: {verb} {object} {place}")));
+            findings.insert(Finding::Refused(format!("{account}: {verb} {object} {scope}")));
         }
         for (grant, used) in &self.grants {
             if exceptions.iter().any(|exception| exception.is_for(grant)) {
@@ -166,13 +166,13 @@ subjects: [{ kind: ServiceAccount, name: cdi-apiserver, namespace: cdi }]
     fn compared(requests: &[(&str, &str, &str)]) -> Comparison {
         let grants = read(&[MANIFEST.to_owned()]).unwrap();
         let mut comparison = Comparison::new("cdi", grants);
-        for (verb, object, place) in requests {
+        for (verb, object, scope) in requests {
             let (group, resource) = object.split_once('/').unwrap();
-            let (place, is_refused) = match place.strip_suffix(" refused") {
-                Some(place) => (place, true),
-                None => (*place, false),
+            let (scope, is_refused) = match scope.strip_suffix(" refused") {
+                Some(scope) => (scope, true),
+                None => (*scope, false),
             };
-            let (namespace, name) = place.split_once('/').unwrap();
+            let (namespace, name) = scope.split_once('/').unwrap();
             comparison.add(&AuditedRequest {
                 account: "cdi-sa".into(),
                 verb: (*verb).into(),
@@ -221,7 +221,7 @@ subjects: [{ kind: ServiceAccount, name: cdi-apiserver, namespace: cdi }]
     }
 
     #[test]
-    fn use_counts_only_in_the_place_and_by_the_name_that_is_granted() {
+    fn use_counts_only_for_the_granted_namespace_and_name() {
         let mut requests = ALL.to_vec();
         requests[5].2 = "/another";
         requests[6].2 = "vms/keys";
@@ -261,7 +261,7 @@ subjects: [{ kind: ServiceAccount, name: cdi-apiserver, namespace: cdi }]
     }
 
     #[test]
-    fn an_exception_is_for_a_grant_that_is_there() {
+    fn exception_without_a_grant_is_a_finding() {
         let exception = |account, object| Exception {
             account,
             verbs: &["create", "list"],

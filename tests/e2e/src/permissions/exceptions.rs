@@ -59,7 +59,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         account: CONTROLLER,
         verbs: &["get"],
         objects: &["/configmaps"],
-        reason: "extra arguments for VDDK, in the namespace of a DataVolume; no VMware answers the tests",
+        reason: "extra arguments for VDDK, in the namespace of a DataVolume; the tests have no VMware API",
     },
     Exception {
         account: CONTROLLER,

@@ -1,5 +1,5 @@
 //! The permissions of the installed programs, compared with the requests that the API server has seen: nothing that is
-//! permitted is unused, and nothing that is asked for is refused.
+//! permitted is unused, and no request is refused.
 //!
 //! ```text
 //! audit log ── audit::parse ──▶ AuditedRequest ─┐

@@ -1,4 +1,4 @@
-//! A cluster in so far as clones see it: what is there, and what everybody else does meanwhile.
+//! A simulated cluster for clones: its objects, and the actions of all other components.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::{Value, json};
 
-use controller_core::bound::Seen;
+use controller_core::bound::ObservedEvent;
 use controller_core::clone::{
-    ClonePlan, Error, Facts, Fallback, Names, OrphanedObject, Phase, SnapshotState, Source, Step,
-    Temporary, advance, delete_orphans, patience,
+    ClonePlan, Error, Facts, Fallback, IntermediateObjects, Names, OrphanedObject, Phase,
+    SnapshotState, Source, Step, advance, delete_orphans, patience,
 };
 use controller_core::meta::{self, Installation};
 use controller_core::object::{Object, ObjectKind, ObjectRef};
@@ -29,8 +29,8 @@ pub fn parsed<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-/// A cluster in so far as clones see it.
-pub struct World {
+/// A simulated cluster for one clone.
+pub struct TestCluster {
     pub plan: ClonePlan,
     pub target: PersistentVolumeClaim,
     pub source: PersistentVolumeClaim,
@@ -43,16 +43,16 @@ pub struct World {
     pub snapshot: Option<SnapshotState>,
     pub pod: Option<Pod>,
     pub volume: Option<PersistentVolume>,
-    pub told: Vec<Seen>,
+    pub pvc_warnings: Vec<ObservedEvent>,
     pub now: i64,
-    /// What the driver does with claims that are made of something.
+    /// Whether the driver populates PVCs with a data source.
     pub driver_works: bool,
-    /// Everything that was done, in words.
-    pub done: Vec<String>,
+    /// All fallbacks and writes.
+    pub log: Vec<String>,
     pub waited_for: String,
 }
 
-impl World {
+impl TestCluster {
     pub fn new(plan: ClonePlan, gib: u64) -> Self {
         let claim = |name: &str, namespace: &str, phase: &str, gib: u64| {
             parsed(json!({
@@ -93,16 +93,16 @@ impl World {
             snapshot: None,
             pod: None,
             volume: None,
-            told: Vec::new(),
+            pvc_warnings: Vec::new(),
             now: START,
             driver_works: true,
-            done: Vec::new(),
+            log: Vec::new(),
             waited_for: String::new(),
         }
     }
 
     fn names(&self) -> Names {
-        Names::of("disk-uid", &self.plan)
+        Names::for_plan("disk-uid", &self.plan)
     }
 
     pub fn step(&self) -> Result<Step, Error> {
@@ -124,10 +124,10 @@ impl World {
             target: &self.target,
             source,
             plan: &self.plan,
-            temporary: Temporary {
+            temporary: IntermediateObjects {
                 claim: self.claims.get(&names.claim),
                 volume: self.volume.as_ref(),
-                told: &self.told,
+                pvc_warnings: &self.pvc_warnings,
                 source_claim: self.claims.get(&names.source_claim),
                 snapshot: self.snapshot.as_ref(),
                 pod: self.pod.as_ref(),
@@ -145,12 +145,12 @@ impl World {
         })
     }
 
-    /// Does what a step says, up to `most` of it: a controller may be killed in between.
+    /// Applies the writes of a step, at most `most` of them: a controller may be killed in between.
     pub fn apply(&mut self, step: Step, most: usize) {
         self.waited_for = step.waits_for;
         if let Some(because) = step.fallback {
-            self.done.push(format!("fallback: {because}"));
-            // As it is found again in the target's annotations.
+            self.log.push(format!("fallback: {because}"));
+            // As the next step reads it from the target's annotations.
             self.plan =
                 ClonePlan::Copy { because: Some(Fallback::Noted { text: because.to_string() }) };
         }
@@ -164,7 +164,7 @@ impl World {
         match write {
             Write::Create(Object::PersistentVolumeClaim(mut claim)) => {
                 let name = meta::name(&claim.metadata).to_owned();
-                self.done.push(format!("claim {name}"));
+                self.log.push(format!("claim {name}"));
                 assert_eq!(meta::namespace(&claim.metadata), "images");
                 assert_eq!(meta::label(&claim.metadata, labels::OWNED_BY_UID), Some("disk-uid"));
                 assert_eq!(meta::label(&claim.metadata, "mine"), Some("yes"));
@@ -173,23 +173,23 @@ impl World {
                 claim.metadata.uid = Some(format!("{name}-uid"));
                 claim.metadata.creation_timestamp = parsed(at);
                 claim.status = Some(parsed(json!({ "phase": "Pending" })));
-                assert!(self.claims.insert(name, *claim).is_none(), "made twice");
+                assert!(self.claims.insert(name, *claim).is_none(), "created twice");
             }
-            Write::Create(Object::VolumeSnapshot(made)) => {
-                let name = meta::name(&made.metadata).to_owned();
-                self.done.push(format!("snapshot {name}"));
-                assert_eq!(json!(made)["spec"]["source"]["persistentVolumeClaimName"], "golden");
-                assert!(self.snapshot.is_none(), "made twice");
+            Write::Create(Object::VolumeSnapshot(created)) => {
+                let name = meta::name(&created.metadata).to_owned();
+                self.log.push(format!("snapshot {name}"));
+                assert_eq!(json!(created)["spec"]["source"]["persistentVolumeClaimName"], "golden");
+                assert!(self.snapshot.is_none(), "created twice");
                 self.snapshot = Some(SnapshotState {
                     name,
-                    namespace: meta::namespace(&made.metadata).to_owned(),
-                    made_at: Some(Timestamp::from_second(self.now).unwrap()),
+                    namespace: meta::namespace(&created.metadata).to_owned(),
+                    created_at: Some(Timestamp::from_second(self.now).unwrap()),
                     ..SnapshotState::default()
                 });
             }
             Write::Create(Object::Pod(mut pod)) => {
-                self.done.push(format!("pod {}", meta::name(&pod.metadata)));
-                assert!(self.pod.is_none(), "made twice");
+                self.log.push(format!("pod {}", meta::name(&pod.metadata)));
+                assert!(self.pod.is_none(), "created twice");
                 pod.metadata.creation_timestamp = parsed(at);
                 pod.spec.as_mut().unwrap().node_name = Some("node".into());
                 self.pod = Some(*pod);
@@ -197,7 +197,7 @@ impl World {
             Write::Patch { target, merge, guarded: false }
                 if target.kind == ObjectKind::PersistentVolumeClaim =>
             {
-                self.done.push(format!("raise {}", target.key.name));
+                self.log.push(format!("raise {}", target.key.name));
                 let claim = self.claims.get_mut(&target.key.name).unwrap();
                 let spec = claim.spec.as_mut().unwrap();
                 spec.resources = Some(parsed(merge["spec"]["resources"].clone()));
@@ -205,13 +205,13 @@ impl World {
             Write::Patch { target, merge, guarded: true }
                 if target.kind == ObjectKind::PersistentVolume =>
             {
-                self.done.push(format!("rebind {}", target.key.name));
+                self.log.push(format!("rebind {}", target.key.name));
                 let spec = self.volume.as_mut().unwrap().spec.as_mut().unwrap();
                 spec.claim_ref = Some(parsed(merge["spec"]["claimRef"].clone()));
             }
             Write::Delete(target) => {
                 let name = target.key.name;
-                self.done.push(format!("delete {name}"));
+                self.log.push(format!("delete {name}"));
                 match target.kind {
                     ObjectKind::PersistentVolumeClaim => drop(self.claims.remove(&name)),
                     ObjectKind::VolumeSnapshot => self.snapshot = None,
@@ -223,8 +223,8 @@ impl World {
         }
     }
 
-    /// What everybody else does meanwhile.
-    pub fn others(&mut self) {
+    /// Simulates the storage, the scheduler and the pods.
+    pub fn run_other_components(&mut self) {
         if let Some(snapshot) = &mut self.snapshot
             && self.driver_works
         {
@@ -240,15 +240,15 @@ impl World {
         for (name, claim) in &mut self.claims {
             let is_used = used.as_ref() == Some(name);
             let is_copy = meta::has_annotation(&claim.metadata, request::CLONE_REQUEST);
-            let is_made = claim.spec.as_ref().unwrap().data_source_ref.is_some();
-            let works = self.driver_works || !is_made;
-            let asked = meta::requested(claim).unwrap().clone();
+            let has_data_source = claim.spec.as_ref().unwrap().data_source_ref.is_some();
+            let works = self.driver_works || !has_data_source;
+            let requested = meta::requested(claim).unwrap().clone();
             let status = claim.status.as_mut().unwrap();
             let is_bound = status.phase.as_deref() == Some("Bound");
             let may_bind = !self.waits_for_consumer || is_used || is_copy;
             if works && (is_used || !is_bound && may_bind) {
                 status.phase = Some("Bound".into());
-                status.capacity = Some(BTreeMap::from([("storage".to_owned(), asked)]));
+                status.capacity = Some(BTreeMap::from([("storage".to_owned(), requested)]));
             }
             if is_copy && status.phase.as_deref() == Some("Bound") {
                 let notes = claim.metadata.annotations.as_mut().unwrap();
@@ -275,14 +275,14 @@ impl World {
 
     fn orphans(&self) -> Vec<OrphanedObject> {
         let found = |reference| OrphanedObject { reference, is_terminating: false };
-        let claims = self.claims.values().map(ObjectRef::of);
+        let claims = self.claims.values().map(ObjectRef::for_object);
         let snapshot =
             self.snapshot.iter().map(|it| ObjectRef::named::<VolumeSnapshot>("images", &it.name));
-        let pod = self.pod.iter().map(ObjectRef::of);
+        let pod = self.pod.iter().map(ObjectRef::for_object);
         claims.chain(snapshot).chain(pod).map(found).collect()
     }
 
-    pub fn tidy_up(&mut self) {
+    pub fn delete_orphans(&mut self) {
         for write in delete_orphans(&self.orphans()) {
             self.carry_out(write);
         }
@@ -290,7 +290,7 @@ impl World {
         assert!(delete_orphans(&self.orphans()).is_empty());
     }
 
-    /// Runs until the target has its volume; all phases that it went through.
+    /// Runs until the target has its volume, and returns all phases.
     pub fn run(&mut self) -> Vec<&'static str> {
         let mut phases = Vec::new();
         for _ in 0..60 {
@@ -305,8 +305,8 @@ impl World {
             }
             self.now += 60;
             self.apply(step, usize::MAX);
-            self.others();
+            self.run_other_components();
         }
-        panic!("no end: {:?} {:?}", phases, self.done);
+        panic!("the clone does not complete: {:?} {:?}", phases, self.log);
     }
 }

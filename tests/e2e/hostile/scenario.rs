@@ -1,5 +1,5 @@
-//! What attackers and their victim have in common: who they are, where the installation is, until when it goes on, and what
-//! was counted.
+//! The state that attackers and victim share: the namespaces, the addresses of the installation, the end of the run,
+//! and the counters.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,17 +16,17 @@ use testkit::{MIB, ServerCertificate, pattern};
 
 /// The port that is listened on where only the controllers can connect. Nothing else in the cluster uses it.
 pub const CANARY_PORT: u16 = 9797;
-/// A PVC in a namespace in which no attacker has rights.
+/// A PVC in a namespace in which no attacker has permissions.
 pub const SECRET_DISK: &str = "secret-disk";
-/// A Secret of the installation with the account of a registry; it does not say whom it is for.
+/// A Secret of the installation with the account of a registry; it does not name the registry.
 pub const ACCOUNT: &str = "hostile-registry-account";
 /// The password in it.
 pub const PASSWORD: &str = "a password of the installation";
 /// The ConfigMap of the installation by which the attackers' registry has a good certificate, as a public one would.
 pub const AUTHORITY: &str = "hostile-authority";
 
-/// One run.
-pub struct Stage {
+/// The state that all attacks and checks of one run share.
+pub struct Scenario {
     end: Instant,
     /// The namespace of the secret disk.
     pub vault: String,
@@ -37,11 +37,11 @@ pub struct Stage {
     counts: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl Stage {
+impl Scenario {
     /// Prepares what an administrator has set up.
     pub async fn prepare(vault: &Test, duration: Duration) -> Result<Self> {
         let host = e2e::HOST.to_string();
-        let certificate = ServerCertificate::of(&[&host]);
+        let certificate = ServerCertificate::for_names(&[&host]);
         remove_settings(vault).await?;
         let account = json!({
             "metadata": { "name": ACCOUNT },
@@ -68,12 +68,12 @@ impl Stage {
         Instant::now() >= self.end
     }
 
-    /// How long it still goes on.
+    /// The remaining time.
     pub fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// Waits, but not longer than it goes on.
+    /// Waits, but not longer than the remaining time.
     pub async fn pause(&self, seconds: u64) {
         tokio::time::sleep(self.left().min(Duration::from_secs(seconds))).await;
     }
@@ -115,7 +115,7 @@ async fn programs(vault: &Test) -> Result<Vec<(String, String)>> {
     programs.collect()
 }
 
-/// Removes what [`Stage::prepare`] made in the namespace of the installation, also in an earlier run.
+/// Removes the objects that [`Scenario::prepare`] created in the namespace of the installation, also in an earlier run.
 pub async fn remove_settings(vault: &Test) -> Result<()> {
     let secrets = Api::<Secret>::namespaced(vault.client(), NAMESPACE);
     gone(secrets.delete(ACCOUNT, &DeleteParams::default()).await)?;

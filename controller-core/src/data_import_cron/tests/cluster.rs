@@ -1,4 +1,4 @@
-//! A namespace as a cluster would have it: plans are carried out, and the images that people use are watched.
+//! A simulated namespace: applies plans, and asserts that no plan loses the usable image.
 
 use api::ClaimPhase;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub fn digest(number: u32) -> String {
     format!("sha256:{number:012x}{:052x}", 0)
 }
 
-/// What an import of that digest is called.
+/// The name of the import of that digest.
 pub fn name(number: u32) -> String {
     import_name(&cron(json!({})), &digest(number), None).unwrap()
 }
@@ -48,8 +48,8 @@ pub fn cron(spec: Value) -> DataImportCron {
     .unwrap()
 }
 
-/// Two classes, `a` and `b`, each with a class of snapshots.
-pub struct World {
+/// Two storage classes, `a` and `b`, each with a snapshot class.
+pub struct TestCluster {
     pub cron: DataImportCron,
     pub manager: Option<DataImportCron>,
     pub volumes: Vec<DataVolume>,
@@ -63,9 +63,9 @@ pub struct World {
     pub now: Timestamp,
 }
 
-impl World {
+impl TestCluster {
     pub fn new(spec: Value) -> Self {
-        let mut world = Self {
+        let mut cluster = Self {
             cron: cron(spec),
             manager: None,
             volumes: vec![],
@@ -78,17 +78,21 @@ impl World {
             may_clone: true,
             now: "2026-11-21T20:00:00Z".parse().unwrap(),
         };
-        world.set_default("a");
-        world.set_form("pvc");
+        cluster.set_default("a");
+        cluster.set_form("pvc");
         for class in ["a", "b"] {
             let driver = format!("csi.{class}");
             let name = format!("snap-{class}");
-            world.snapshot_classes.push(SnapshotClass { name, driver, ..SnapshotClass::default() });
+            cluster.snapshot_classes.push(SnapshotClass {
+                name,
+                driver,
+                ..SnapshotClass::default()
+            });
         }
-        world
+        cluster
     }
 
-    /// Which class is the default; empty for none.
+    /// Sets the default storage class; empty for none.
     pub fn set_default(&mut self, default: &str) {
         let class = |name: &&str| {
             let mark = (*name == default)
@@ -101,7 +105,7 @@ impl World {
         self.classes = ["a", "b"].iter().map(class).collect();
     }
 
-    /// What images are kept as, on both classes.
+    /// Sets the source format of both storage classes.
     pub fn set_form(&mut self, form: &str) {
         let profile = |name: &&str| {
             serde_json::from_value(json!({
@@ -125,7 +129,7 @@ impl World {
         };
     }
 
-    /// Somebody has found out that this image is the newest.
+    /// Sets the newest image, as a poll does.
     pub fn publish(&mut self, number: u32) {
         self.annotate(key::DESIRED_DIGEST, Some(&digest(number)));
     }
@@ -147,8 +151,8 @@ impl World {
         plan(&facts, self.now)
     }
 
-    pub fn all(&self) -> Belongings<'_> {
-        Belongings {
+    pub fn all(&self) -> NamespaceObjects<'_> {
+        NamespaceObjects {
             volumes: &self.volumes,
             claims: &self.claims,
             snapshots: &self.snapshots,
@@ -156,17 +160,17 @@ impl World {
         }
     }
 
-    /// One look, and what follows from it. A second later the next one may come.
-    pub fn look(&mut self) -> CronPlan {
-        self.look_with(None)
+    /// Reconciles once, and advances the clock by a second.
+    pub fn reconcile(&mut self) -> CronPlan {
+        self.reconcile_with(None)
     }
 
-    pub fn look_with(&mut self, polled: Option<&Polled>) -> CronPlan {
+    pub fn reconcile_with(&mut self, polled: Option<&Polled>) -> CronPlan {
         let plan = self.plan(polled);
         for change in &plan.changes {
             let before = self.used();
             self.carry_out(change);
-            // The one rule: what a DataSource stands for, and is there, stays, or something as good takes its place.
+            // The invariant: if the DataSource refers to a usable image before a change, it does so after the change.
             if let Some(before) = before {
                 let after = self.used();
                 assert!(
@@ -182,10 +186,10 @@ impl World {
         plan
     }
 
-    /// Looks until nothing is left to do.
+    /// Reconciles until the plan is empty.
     pub fn settle(&mut self) {
         for _ in 0..20 {
-            let plan = self.look();
+            let plan = self.reconcile();
             let is_idle = plan.changes.is_empty()
                 && plan.annotations.is_empty()
                 && self.plan(None).status == plan.status;
@@ -193,14 +197,14 @@ impl World {
                 return;
             }
         }
-        panic!("it never ends: {:#?}", self.plan(None));
+        panic!("the plan does not become empty: {:#?}", self.plan(None));
     }
 
     fn carry_out(&mut self, change: &Change) {
         match change.clone() {
             Change::CreateVolume(volume) => {
                 let taken = self.volumes.iter().any(|v| v.metadata.name == volume.metadata.name);
-                assert!(!taken, "{:?} is there already", volume.metadata.name);
+                assert!(!taken, "{:?} exists already", volume.metadata.name);
                 self.volumes.push(*volume);
             }
             Change::CreateSnapshot { snapshot, .. } => {
@@ -211,7 +215,7 @@ impl World {
             Change::CreateSource(source) => self.sources.push(*source),
             Change::ChangeSource { name, source, labels } => {
                 let present = self.sources.iter_mut().find(|s| meta::name(&s.metadata) == name);
-                let present = present.expect("it is there");
+                let present = present.expect("it exists");
                 if let Some(source) = source {
                     present.spec.source = source;
                 }
@@ -226,15 +230,14 @@ impl World {
                     other => panic!("{other:?}"),
                 };
                 all.retain(|metadata| metadata.name.as_ref() == Some(&name));
-                let metadata = all.pop().expect("it is there");
+                let metadata = all.pop().expect("it exists");
                 metadata.annotations = Some(annotations.applied_to(metadata));
                 metadata.labels.get_or_insert_default().extend(labels);
             }
             Change::Prove { claim, image } => {
                 let mut claims = self.claims.iter_mut().map(|claim| &mut claim.metadata);
                 let metadata = claims.find(|metadata| metadata.name.as_ref() == Some(&claim));
-                let annotations =
-                    metadata.expect("it is there").annotations.get_or_insert_default();
+                let annotations = metadata.expect("it exists").annotations.get_or_insert_default();
                 annotations.insert(import::GOLDEN_IMAGE_PROOF.into(), image.digest);
             }
             Change::Delete(kind, name) => self.delete(kind, &name),
@@ -254,8 +257,8 @@ impl World {
         }
     }
 
-    /// The controllers of DataVolumes do what they do: claims appear, with their labels.
-    pub fn make_claims(&mut self) {
+    /// Creates the PVCs of DataVolumes, as their controllers do.
+    pub fn create_claims(&mut self) {
         for volume in &self.volumes {
             let name = volume.metadata.name.clone();
             if self.claims.iter().any(|claim| claim.metadata.name == name) {
@@ -278,13 +281,13 @@ impl World {
         }
     }
 
-    /// How far an import is.
+    /// Sets the phase of an import.
     pub fn progress(&mut self, name: &str, phase: &str) {
-        self.make_claims();
+        self.create_claims();
         if !self.claims.iter().any(|claim| meta::name(&claim.metadata) == name)
             && phase == "Succeeded"
         {
-            return; // nothing is imported onto nothing
+            return; // an import without a PVC cannot succeed
         }
         for volume in self.volumes.iter_mut().filter(|v| meta::name(&v.metadata) == name) {
             volume.status.get_or_insert_default().phase = Some(phase.to_owned());
@@ -296,7 +299,7 @@ impl World {
         }
     }
 
-    /// An import whose worker fails, and tries again.
+    /// Sets the condition of an import whose worker fails and retries.
     pub fn fail(&mut self, name: &str, because: &str) {
         self.progress(name, "ImportInProgress");
         for volume in self.volumes.iter_mut().filter(|v| meta::name(&v.metadata) == name) {
@@ -316,7 +319,7 @@ impl World {
         }
     }
 
-    /// Imports this image from beginning to end.
+    /// Imports this image completely.
     pub fn import(&mut self, number: u32) {
         self.publish(number);
         self.settle();
@@ -327,7 +330,7 @@ impl World {
         self.settle();
     }
 
-    /// The import that is under way, or was last.
+    /// The running or last import.
     pub fn current(&self) -> Option<String> {
         let all = self.cron.status.as_ref()?.current_imports.as_ref()?;
         all.first().map(|import| import.data_volume_name.clone())
@@ -338,24 +341,24 @@ impl World {
         Some(last.name.clone())
     }
 
-    /// What the DataSource says: `pvc NAME`, `snapshot NAME`, or nothing.
-    pub fn stands_for(&self) -> Option<String> {
+    /// The source in the DataSource: `pvc NAME` or `snapshot NAME`.
+    pub fn data_source_target(&self) -> Option<String> {
         let DataSourceSource { pvc, snapshot, .. } = &self.sources.first()?.spec.source;
         let claim = pvc.as_ref().map(|place| format!("pvc {}", place.name));
         claim.or(snapshot.as_ref().map(|place| format!("snapshot {}", place.name)))
     }
 
-    /// The same, if it is there and can be cloned.
+    /// The same, if it exists and can be cloned.
     fn used(&self) -> Option<String> {
-        let told = self.stands_for()?;
-        let (kind, name) = told.split_once(' ')?;
+        let target = self.data_source_target()?;
+        let (kind, name) = target.split_once(' ')?;
         let found = match kind {
             "pvc" => self.claims.iter().any(|claim| {
                 meta::name(&claim.metadata) == name && meta::claim_phase(claim) == ClaimPhase::Bound
             }),
             _ => self.snapshots.iter().any(|s| meta::name(&s.metadata) == name && s.is_ready()),
         };
-        found.then_some(told)
+        found.then_some(target)
     }
 
     pub fn is_usable(&self) -> bool {
@@ -363,14 +366,14 @@ impl World {
     }
 
     /// `status reason: message` of a condition.
-    pub fn says(&self, type_: &str) -> String {
+    pub fn condition(&self, type_: &str) -> String {
         let conditions = self.cron.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let Some(said) = find(conditions.unwrap_or_default(), type_) else { return String::new() };
+        let Some(found) = find(conditions.unwrap_or_default(), type_) else { return String::new() };
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        format!("{} {}: {}", said.status, text(&said.reason), text(&said.message))
+        format!("{} {}: {}", found.status, text(&found.reason), text(&found.message))
     }
 
-    /// Names of all that is there.
+    /// Kinds and names of all imports.
     pub fn names(&self) -> BTreeSet<String> {
         let volumes = self.volumes.iter().map(|o| format!("dv {}", meta::name(&o.metadata)));
         let claims = self.claims.iter().map(|o| format!("pvc {}", meta::name(&o.metadata)));

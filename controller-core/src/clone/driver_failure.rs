@@ -1,20 +1,20 @@
-//! A driver that was asked to clone, and does not.
+//! Failures of a storage driver to clone.
 //!
-//! Drivers are asked again and again by whoever asks them, so that a failure alone says little: it may be gone the next
-//! time. Two things end the waiting: an answer that no repetition changes, and time.
+//! The external provisioner retries failed requests to the driver, so most errors may be temporary. The wait ends with
+//! an error that no retry changes, or after a timeout.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::reason::Fallback;
-use crate::bound::Seen;
+use crate::bound::ObservedEvent;
 
-/// How long a driver has for one phase of a clone, unless its StorageProfile says otherwise.
+/// Default timeout of a driver for one phase of a clone.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Answers that stay the same however often one asks: what gRPC calls so, and what the provisioner beside a driver says of
-/// one that never promised to clone.
+/// Errors that no retry changes: gRPC codes, and the message of the external provisioner about a driver without the
+/// capability to clone.
 const FINAL: [&str; 4] = [
     "code = Unimplemented",
     "code = InvalidArgument",
@@ -22,11 +22,10 @@ const FINAL: [&str; 4] = [
     "CSI driver does not support",
 ];
 
-/// How long a driver has, from the StorageProfile's annotation `cdi.kubevirt.io/cloneFallbackAfter`: seconds, or minutes with
-/// an `m` behind. `None`: as long as it takes, for `never`, where a copy is not wanted. What cannot be read counts as not
-/// said.
-pub fn patience(said: Option<&str>) -> Option<Duration> {
-    let Some(text) = said.map(str::trim) else { return Some(PATIENCE) };
+/// Timeout of a driver, from the StorageProfile's annotation `cdi.kubevirt.io/cloneFallbackAfter`: seconds, or minutes
+/// with the suffix `m`. `None`: no timeout and no copy, for `never`. The default applies to invalid values.
+pub fn patience(annotation: Option<&str>) -> Option<Duration> {
+    let Some(text) = annotation.map(str::trim) else { return Some(PATIENCE) };
     if text == "never" {
         return None;
     }
@@ -38,28 +37,28 @@ pub fn patience(said: Option<&str>) -> Option<Duration> {
     Some(count.map_or(PATIENCE, |count| Duration::from_secs(u64::from(count) * unit)))
 }
 
-/// Whether something that the driver was asked for at `since` is to be waited for no longer, and why. `complaints` are what
-/// it has said since.
-pub(super) fn given_up<'a>(
+/// Why a copy has to replace a request to the driver that was created at `since`. `None`: wait for the driver.
+/// `messages` are the errors that it has reported since.
+pub(super) fn fallback_reason<'a>(
     patience: Option<Duration>,
     since: Option<Timestamp>,
     now: Timestamp,
-    mut complaints: impl Iterator<Item = &'a str>,
+    mut messages: impl Iterator<Item = &'a str>,
 ) -> Option<Fallback> {
     let patience = patience?;
-    let is_final = |text: &&str| FINAL.iter().any(|words| text.contains(words));
-    if let Some(said) = complaints.find(is_final) {
-        return Some(Fallback::refused(said));
+    let is_final = |text: &&str| FINAL.iter().any(|part| text.contains(part));
+    if let Some(message) = messages.find(is_final) {
+        return Some(Fallback::refused(message));
     }
     let waited = now.duration_since(since?);
     let is_over = waited >= SignedDuration::try_from(patience).unwrap_or(SignedDuration::MAX);
     is_over.then_some(Fallback::DriverTooSlow { waited: patience })
 }
 
-/// What was told of a claim that is not bound, as far as it is a complaint.
-pub(super) fn complaints(told: &[Seen]) -> impl Iterator<Item = &str> {
-    let is_complaint = |seen: &&Seen| seen.event.kind == api::events::kind::WARNING;
-    told.iter().filter(is_complaint).map(|seen| seen.event.message.as_str())
+/// Messages of the warnings among the events of a PVC.
+pub(super) fn warning_messages(events: &[ObservedEvent]) -> impl Iterator<Item = &str> {
+    let is_warning = |seen: &&ObservedEvent| seen.event.kind == api::events::kind::WARNING;
+    events.iter().filter(is_warning).map(|seen| seen.event.message.as_str())
 }
 
 #[cfg(test)]
@@ -67,8 +66,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_says_how_long_a_driver_has() {
-        for (said, seconds) in [
+    fn driver_timeout_of_the_storage_profile_table() {
+        for (annotation, seconds) in [
             (None, Some(600)),
             (Some("never"), None),
             (Some("90"), Some(90)),
@@ -78,16 +77,16 @@ mod tests {
             (Some("soon"), Some(600)),
             (Some("-1m"), Some(600)),
         ] {
-            assert_eq!(patience(said), seconds.map(Duration::from_secs), "{said:?}");
+            assert_eq!(patience(annotation), seconds.map(Duration::from_secs), "{annotation:?}");
         }
     }
 
     #[test]
-    fn only_time_or_a_final_answer_ends_the_waiting() {
+    fn only_a_timeout_or_a_final_error_ends_the_wait() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let patience = Some(Duration::from_secs(100));
-        let check = |now: i64, complaints: &[&str]| {
-            given_up(patience, Some(at(1000)), at(now), complaints.iter().copied())
+        let check = |now: i64, messages: &[&str]| {
+            fallback_reason(patience, Some(at(1000)), at(now), messages.iter().copied())
                 .map(|why| why.to_string())
         };
         assert_eq!(check(1099, &[]), None);
@@ -104,7 +103,10 @@ mod tests {
             check(1001, &[never]),
             Some(format!("The storage driver refused to clone: {never}"))
         );
-        assert_eq!(given_up(None, Some(at(0)), at(i64::from(u32::MAX)), [no].into_iter()), None);
-        assert_eq!(given_up(patience, None, at(5000), [busy].into_iter()), None);
+        assert_eq!(
+            fallback_reason(None, Some(at(0)), at(i64::from(u32::MAX)), [no].into_iter()),
+            None
+        );
+        assert_eq!(fallback_reason(patience, None, at(5000), [busy].into_iter()), None);
     }
 }

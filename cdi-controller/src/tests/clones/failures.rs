@@ -1,4 +1,4 @@
-//! Clones that meet with something: a request that fails, an end before their end, a driver that does not, no right.
+//! Clones with failed requests, early deletion, a driver that does not clone, or no permission.
 
 use api::annotations::{request, state};
 use serde_json::json;
@@ -11,24 +11,24 @@ use super::{
 use controller_core::clone::OriginKind;
 
 #[tokio::test(start_paused = true)]
-async fn whatever_request_of_a_clone_fails_it_ends_where_it_should() {
+async fn clone_succeeds_whichever_request_fails() {
     let rights = &Rights::new();
-    let ways = [
+    let strategies = [
         ("csi-clone", "vms", true),
         ("snapshot", "images", true),
         ("copy", "images", true),
         ("copy", "vms", false),
     ];
-    for (index, (strategy, namespace, has_large_node)) in ways.into_iter().enumerate() {
+    for (index, (strategy, namespace, has_large_node)) in strategies.into_iter().enumerate() {
         let run = |refuses: Option<usize>, loses: Option<usize>| async move {
             println!(
-                "{strategy} of {namespace}: request {refuses:?} refused, answer {loses:?} lost"
+                "{strategy} of {namespace}: request {refuses:?} refused, response {loses:?} lost"
             );
             let fake = cluster(strategy, namespace, true);
             {
                 let mut state = fake.0.lock().unwrap();
                 state.refuses = refuses;
-                state.loses_answer = loses;
+                state.loses_response = loses;
             }
             rights.clone_of_claim(&fake, namespace);
             let mut world = rights.controllers(fake, &[]);
@@ -39,7 +39,7 @@ async fn whatever_request_of_a_clone_fails_it_ends_where_it_should() {
         };
         let requests = run(None, None).await;
         assert!(requests > 15, "{requests}");
-        // Each request is refused in some of the ways, and carried out without an answer in the others.
+        // Each request is refused with some strategies, and executed without a response with the others.
         for number in 1..=requests {
             if number % 2 == index % 2 {
                 run(Some(number), None).await
@@ -51,7 +51,7 @@ async fn whatever_request_of_a_clone_fails_it_ends_where_it_should() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_that_is_deleted_at_any_step_leaves_nothing_behind() {
+async fn clone_deleted_at_any_step_leaves_no_objects() {
     let rights = Rights::new();
     for (strategy, namespace) in [("csi-clone", "vms"), ("snapshot", "images"), ("copy", "images")]
     {
@@ -61,7 +61,7 @@ async fn a_clone_that_is_deleted_at_any_step_leaves_nothing_behind() {
             let mut world = rights.controllers(fake, &[]);
             for _ in 0..rounds {
                 world.work().await;
-                world.others(DONE);
+                world.simulate_cluster(DONE);
             }
             world.fake.delete("datavolumes/vms/disk");
             // Another process takes over at the worst moment.
@@ -69,7 +69,7 @@ async fn a_clone_that_is_deleted_at_any_step_leaves_nothing_behind() {
             for _ in 0..12 {
                 world.fake.collect_garbage();
                 world.work().await;
-                world.others(DONE);
+                world.simulate_cluster(DONE);
             }
             let case = format!("{strategy} after {rounds} rounds");
             assert_eq!(places(&world, "datavolumes"), [""; 0], "{case}");
@@ -81,7 +81,7 @@ async fn a_clone_that_is_deleted_at_any_step_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_does_not_clone_is_given_up_and_pods_copy() {
+async fn clone_falls_back_to_a_copy_if_the_driver_does_not_clone() {
     let rights = Rights::new();
     for strategy in ["csi-clone", "snapshot"] {
         let fake = cluster(strategy, "vms", true);
@@ -110,7 +110,7 @@ async fn a_driver_that_does_not_clone_is_given_up_and_pods_copy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_no_right_to_a_volume_gets_nothing_of_it_and_is_told() {
+async fn clone_without_a_valid_token_is_refused() {
     let rights = Rights::new();
     for token in [
         None,
@@ -133,7 +133,7 @@ async fn who_has_no_right_to_a_volume_gets_nothing_of_it_and_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn files_are_cloned_to_no_device_and_a_disk_is() {
+async fn disk_can_be_cloned_to_a_block_volume_and_an_archive_cannot() {
     for (content, is_done) in [("kubevirt", true), ("archive", false)] {
         let rights = Rights::new();
         let fake = cluster("csi-clone", "vms", true);
@@ -163,7 +163,7 @@ async fn files_are_cloned_to_no_device_and_a_disk_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_wants_files_on_a_device_is_told_so() {
+async fn pvc_reports_that_an_archive_cannot_be_cloned_to_a_block_volume() {
     let rights = Rights::new();
     let fake = cluster("csi-clone", "vms", true);
     fake.change("persistentvolumeclaims/vms/golden", |claim| {
@@ -175,16 +175,16 @@ async fn a_claim_that_wants_files_on_a_device_is_told_so() {
     let mut world = rights.controllers(fake, &[]);
     rounds(&mut world, 4).await;
     let claim = world.fake.get("persistentvolumeclaims", "vms", "files").unwrap();
-    let said = claim["metadata"]["annotations"][state::CLONE_ERROR].as_str().unwrap_or_default();
-    assert!(said.contains("volumeMode do not match"), "{claim}");
-    assert_eq!(places(&world, "persistentvolumeclaims").len(), 2, "nothing was made for it");
+    let error = claim["metadata"]["annotations"][state::CLONE_ERROR].as_str().unwrap_or_default();
+    assert!(error.contains("volumeMode do not match"), "{claim}");
+    assert_eq!(places(&world, "persistentvolumeclaims").len(), 2, "no object was created for it");
     assert!(reasons(&world).contains(&"ErrIncompatiblePVC".to_owned()), "{:?}", reasons(&world));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_with_a_forged_namespace_gets_nothing() {
+async fn pvc_with_a_forged_source_namespace_is_refused() {
     let rights = Rights::new();
-    // Whoever calls the webhook by themselves gets such a token for any volume.
+    // A client that calls the webhook directly gets such a token for any volume.
     let called_for = rights.token(OriginKind::Claim, "images", "disk");
     for annotations in [
         json!({ state::DATA_SOURCE_NAMESPACE: "images" }),
@@ -208,7 +208,7 @@ async fn gets_nothing(rights: &Rights, annotations: serde_json::Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_in_use_is_waited_for_by_name() {
+async fn clone_waits_for_a_source_in_use_and_names_its_user() {
     let rights = Rights::new();
     for (strategy, has_driver) in
         [("csi-clone", true), ("snapshot", true), ("copy", true), ("copy", false)]
@@ -233,8 +233,8 @@ async fn a_source_in_use_is_waited_for_by_name() {
         assert_ne!(status["phase"], "Succeeded");
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
         let running = conditions.find(|condition| condition["type"] == "Running").unwrap();
-        let said = running["message"].as_str().unwrap_or_default();
-        assert!(said.contains("golden to be free: it is used by vm"), "{strategy}: {running}");
+        let message = running["message"].as_str().unwrap_or_default();
+        assert!(message.contains("golden to be free: it is used by vm"), "{strategy}: {running}");
         world.fake.delete("pods/vms/vm");
         let phases = phases(&mut world).await;
         assert_eq!(phases.last().map(String::as_str), Some("Succeeded"), "{strategy} {phases:?}");

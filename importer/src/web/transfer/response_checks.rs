@@ -11,7 +11,7 @@ use crate::web::transport::Response;
 
 impl TransferSettings {
     /// Where the response to a request for `at..end` will end.
-    pub(super) fn judge_part(
+    pub(super) fn check_part_response(
         &self,
         at: u64,
         end: u64,
@@ -46,8 +46,8 @@ impl TransferSettings {
         }
     }
 
-    /// Checks a response that brings the whole image; its length, where it says one.
-    pub(super) fn judge_whole(
+    /// Checks a response with the whole image. Returns its length, if the response has one.
+    pub(super) fn check_whole_response(
         &self,
         response: &Response,
         target: &RedirectTarget,
