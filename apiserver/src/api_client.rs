@@ -11,7 +11,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
-use kube::{Client, Resource};
+use kube::core::PartialObjectMeta;
+use kube::{Client, Resource, ResourceExt};
 use runtime::decoded::{Decoded, decodable};
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
@@ -21,7 +22,7 @@ use crate::error::Error;
 use crate::review::User;
 use crate::rules::claims::{Original, PvcFacts};
 use crate::rules::clone::{Kind as CopySourceKind, Original as CopySource};
-use crate::rules::installation::COUNTED;
+use crate::rules::installation::NAMED;
 use crate::rules::object_transfer::{Destination, Kind};
 
 /// A client of the cluster's API server, with this program's own permissions.
@@ -228,17 +229,20 @@ impl ApiClient {
         Ok(false)
     }
 
-    /// Number of DataVolumes that no DataImportCron created, at most [`COUNTED`].
+    /// "namespace/name" of DataVolumes that no DataImportCron created, at most [`NAMED`]` + 1`.
     ///
     /// # Errors
     /// When the API server cannot be reached or refuses.
-    pub async fn volumes(&self) -> Result<usize, Error> {
+    pub async fn volumes(&self) -> Result<Vec<String>, Error> {
         let api: Api<DataVolume> = Api::all(self.client());
-        let limit = u32::try_from(COUNTED).unwrap_or(u32::MAX);
+        let limit = u32::try_from(NAMED + 1).unwrap_or(u32::MAX);
         let params =
             ListParams::default().labels(&format!("!{}", labels::DATA_IMPORT_CRON)).limit(limit);
         let list = api.list_metadata(&params).await.map_err(Error::cluster("list DataVolumes"))?;
-        Ok(list.items.len())
+        let name = |volume: &PartialObjectMeta<DataVolume>| {
+            format!("{}/{}", volume.namespace().unwrap_or_default(), volume.name_any())
+        };
+        Ok(list.items.iter().map(name).collect())
     }
 
     /// Whether the target of a transfer exists.

@@ -80,7 +80,7 @@ pub async fn review_request(
         Hook::DataImportCron => Ok(data_import_cron::validate(request)),
         Hook::Populator => Ok(populator::validate(request)),
         Hook::Installation => match installation::counts_volumes(request) {
-            Ok(true) => Ok(installation::validate(app.cluster.volumes().await?)),
+            Ok(true) => Ok(installation::validate(&app.cluster.volumes().await?)),
             Ok(false) => Ok(AdmissionResult::ALLOWED),
             Err(result) => Ok(result),
         },

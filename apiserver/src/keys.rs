@@ -1,17 +1,23 @@
-//! The token keys of the cluster, created if they do not exist.
+//! The token keys of the cluster, created if they do not exist, and again if they are deleted.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use api::{labels, names};
 use auth::token::{KeyTexts, SigningKey, VerifyingKey};
+use futures_util::StreamExt;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Resource, ResourceExt};
 
 use crate::api_client::ApiClient;
 use crate::error::Error;
+
+/// Between two attempts to create a deleted Secret again.
+const RESTORE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Values of the labels `app.kubernetes.io/part-of` and `…/version` on created objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +31,8 @@ pub struct Keys {
     pub signing: SigningKey,
     /// Verifies tokens of the controller. `None`: the Secret has no readable public key.
     pub verifying: Option<VerifyingKey>,
+    /// Where they are stored.
+    pub secret: Secret,
 }
 
 /// Reads the keys; creates them if there are none. Of several API servers that start at the same time, the first
@@ -39,7 +47,7 @@ pub async fn read_keys(cluster: &ApiClient, installation: &Installation) -> Resu
         secrets.get_opt(name).await.map_err(Error::cluster(format!("read Secret {name}")))
     };
     if let Some(secret) = read().await? {
-        return keys(&secret);
+        return keys(secret);
     }
     let texts = tokio::task::spawn_blocking(KeyTexts::generate).await;
     let texts = texts
@@ -49,10 +57,10 @@ pub async fn read_keys(cluster: &ApiClient, installation: &Installation) -> Resu
     match secrets.create(&PostParams::default(), &secret).await {
         Ok(created) => {
             tracing::info!("created the token keys in Secret {}", created.name_any());
-            keys(&created)
+            keys(created)
         }
         Err(kube::Error::Api(status)) if status.code == 409 => match read().await? {
-            Some(secret) => keys(&secret),
+            Some(secret) => keys(secret),
             None => {
                 Err(Error::Key { secret: name, problem: "another process created and deleted it" })
             }
@@ -61,7 +69,7 @@ pub async fn read_keys(cluster: &ApiClient, installation: &Installation) -> Resu
     }
 }
 
-fn keys(secret: &Secret) -> Result<Keys, Error> {
+fn keys(secret: Secret) -> Result<Keys, Error> {
     let data = secret.data.as_ref();
     let text = |name: &str| data.and_then(|data| data.get(name));
     let private = text(names::SIGNING_KEY_PRIVATE)
@@ -72,7 +80,61 @@ fn keys(secret: &Secret) -> Result<Keys, Error> {
         let secret = names::SIGNING_KEY_SECRET;
         tracing::warn!("Secret {secret} has no readable id_rsa.pub, so no golden image is reused");
     }
-    Ok(Keys { signing: SigningKey::from_pem(&private.0)?, verifying })
+    Ok(Keys { signing: SigningKey::from_pem(&private.0)?, verifying, secret })
+}
+
+/// Creates the Secret again whenever it is deleted, as long as this is polled: with the same keys, which the other
+/// programs still have.
+pub async fn keep_secret(cluster: ApiClient, keys: Secret) {
+    let api: Api<Secret> = Api::namespaced(cluster.client(), cluster.namespace());
+    let name = names::SIGNING_KEY_SECRET;
+    let mut changes = watcher::watch_object(api.clone(), name).default_backoff().boxed();
+    let mut last_seen = keys;
+    while let Some(change) = changes.next().await {
+        match change {
+            Ok(Some(secret)) => last_seen = secret,
+            Ok(None) => {
+                while let Err(error) = restore(&cluster, &api, &last_seen).await {
+                    tracing::warn!("{}", runtime::chain(&error));
+                    tokio::time::sleep(RESTORE_INTERVAL).await;
+                }
+            }
+            Err(error) => tracing::warn!("cannot watch Secret {name}: {error}"),
+        }
+    }
+}
+
+async fn restore(cluster: &ApiClient, api: &Api<Secret>, deleted: &Secret) -> Result<(), Error> {
+    let owner = cluster.installation().await?.and_then(|cdi| cdi.controller_owner_ref(&()));
+    let name = names::SIGNING_KEY_SECRET;
+    let Some(secret) = restored(deleted, owner) else {
+        tracing::info!("Secret {name} was deleted with the installation");
+        return Ok(());
+    };
+    match api.create(&PostParams::default(), &secret).await {
+        Ok(_) => tracing::warn!("Secret {name} was deleted: created it again, with the same keys"),
+        // Another process was faster.
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        Err(error) => return Err(Error::cluster(format!("create Secret {name} again"))(error)),
+    }
+    Ok(())
+}
+
+/// A deleted Secret as it is created again. `None`: it was deleted with its owner, the installation.
+fn restored(deleted: &Secret, owner: Option<OwnerReference>) -> Option<Secret> {
+    let was_owned = !deleted.owner_references().is_empty();
+    if was_owned && owner.is_none() {
+        return None;
+    }
+    let metadata = ObjectMeta {
+        name: deleted.metadata.name.clone(),
+        namespace: deleted.metadata.namespace.clone(),
+        labels: deleted.metadata.labels.clone(),
+        annotations: deleted.metadata.annotations.clone(),
+        owner_references: owner.map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    };
+    Some(Secret { metadata, ..deleted.clone() })
 }
 
 /// In upstream CDI's format.
@@ -128,10 +190,33 @@ mod tests {
         assert_eq!(labels["app.kubernetes.io/part-of"], "hco");
         assert!(!labels.contains_key("app.kubernetes.io/version"));
         assert_eq!(secret.data.as_ref().unwrap().len(), 2);
-        assert!(keys(&secret).unwrap().verifying.is_some());
+        assert!(keys(secret.clone()).unwrap().verifying.is_some());
         let mut private_only = secret.clone();
         private_only.data.as_mut().unwrap().remove(names::SIGNING_KEY_PUBLIC);
-        assert!(keys(&private_only).unwrap().verifying.is_none());
-        assert!(keys(&Secret::default()).is_err());
+        assert!(keys(private_only).unwrap().verifying.is_none());
+        assert!(keys(Secret::default()).is_err());
+    }
+
+    #[test]
+    fn deleted_secret_is_created_again_unless_its_installation_is_deleted() {
+        let texts = KeyTexts::generate().unwrap();
+        let owner = OwnerReference { uid: "cdi".into(), ..OwnerReference::default() };
+        let mut unowned = secret(&texts, "cdi", &Installation::default(), None);
+        unowned.metadata.resource_version = Some("7".into());
+        unowned.metadata.uid = Some("old".into());
+        let owned = secret(&texts, "cdi", &Installation::default(), Some(owner.clone()));
+        for (deleted, installation, owners) in [
+            (&unowned, None, Some(0)),
+            (&unowned, Some(owner.clone()), Some(1)),
+            (&owned, Some(owner), Some(1)),
+            (&owned, None, None),
+        ] {
+            let restored = restored(deleted, installation);
+            assert_eq!(restored.as_ref().map(|secret| secret.owner_references().len()), owners);
+            let Some(restored) = restored else { continue };
+            assert_eq!((restored.uid(), restored.resource_version()), (None, None));
+            assert_eq!(restored.data, deleted.data);
+            assert_eq!(restored.labels(), deleted.labels());
+        }
     }
 }

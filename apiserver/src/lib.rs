@@ -84,7 +84,7 @@ pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Erro
         let now = settings.borrow();
         ReloadableTls::new(identity, &settings::tls_minimum(&now), &settings::client_cas(&now))?
     };
-    let keys::Keys { signing: key, verifying: verifying_key } =
+    let keys::Keys { signing: key, verifying: verifying_key, secret } =
         keys::read_keys(&cluster, &installation).await?;
     let app = app::App {
         cluster,
@@ -96,7 +96,10 @@ pub async fn run(config: Config, stop: watch::Receiver<bool>) -> Result<(), Erro
     };
     let watching = app.cluster.clone();
     let known_peers = live.settings();
-    let following = tokio::spawn(async move { tokio::join!(live.follow(), watching.follow()) });
+    let following = tokio::spawn(async move {
+        let keys = keys::keep_secret(watching.clone(), secret);
+        tokio::join!(live.follow(), watching.follow(), keys)
+    });
     let router = routes::router(Arc::new(app));
     listener.set_nonblocking(true).map_err(Error::Listen)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Listen)?;

@@ -60,11 +60,7 @@ impl CertificateManager {
         let api: Api<Decoded<Cdi>> = Api::all(self.client.clone());
         let list = api.list(&ListParams::default()).await.map_err(Error::cluster("list CDIs"))?;
         let installations = decodable(list);
-        let lifetimes = lifetimes(&installations);
-        let mut created = 0;
-        for spec in &self.chains.0 {
-            created += self.reconcile_chain(spec, &lifetimes, now).await?;
-        }
+        let created = self.reconcile_chains(&lifetimes(&installations), now).await?;
         let is_complete =
             crate::ca_injection::inject_ca_bundle(&self.client, &self.namespace).await?;
         let readiness = Readiness::from_cdi_objects(&installations);
@@ -76,8 +72,24 @@ impl CertificateManager {
         })
     }
 
+    /// Creates what is missing or due. Returns the number of created certificates.
+    ///
+    /// # Errors
+    /// As for [`Self::reconcile`].
+    pub(crate) async fn reconcile_chains(
+        &self,
+        lifetimes: &CertificateLifetimes,
+        now: SystemTime,
+    ) -> Result<usize, Error> {
+        let mut created = 0;
+        for spec in &self.chains.0 {
+            created += self.reconcile_chain(spec, lifetimes, now).await?;
+        }
+        Ok(created)
+    }
+
     // A failure does not delay the certificates.
-    async fn tls_minimum(&self) -> Option<TlsMinimum> {
+    pub(crate) async fn tls_minimum(&self) -> Option<TlsMinimum> {
         let api: Api<CdiConfig> = Api::all(self.client.clone());
         match api.get_opt(names::CDI_CONFIG).await {
             Ok(config) => {
@@ -187,7 +199,7 @@ impl CertificateManager {
     }
 }
 
-fn lifetimes(installations: &[Cdi]) -> CertificateLifetimes {
+pub(crate) fn lifetimes(installations: &[Cdi]) -> CertificateLifetimes {
     let settings = installations.iter().find_map(|cdi| cdi.spec.cert_config.clone());
     let settings = settings.unwrap_or_default();
     fn group(group: &Option<CertSettings>) -> auth::LifetimeSetting<'_> {
@@ -229,15 +241,21 @@ fn identity(secret: Option<&Secret>) -> Identity {
     Identity { certificate: text("tls.crt"), key: text("tls.key") }
 }
 
-/// A Secret without a private key counts as unreadable.
+/// A Secret without a private key counts as unreadable. An earlier end in the Secret's annotation counts instead of the
+/// certificate's: so an administrator has it replaced.
 fn kept(secret: &Secret) -> StoredCertificate {
     let annotations = secret.metadata.annotations.as_ref();
-    let life = annotations
-        .and_then(|all| all.get(annotation::CERT_CONFIG))
+    let annotation = |key| annotations.and_then(|all| all.get(key));
+    let life = annotation(annotation::CERT_CONFIG)
         .and_then(|text| CertificateLifetime::from_annotation(text));
     let identity = identity(Some(secret));
-    let certificate = Certificate::read(&identity.certificate)
+    let mut certificate = Certificate::read(&identity.certificate)
         .filter(|_| identity.key.contains("PRIVATE KEY-----"));
+    let end = annotation(annotation::CERT_NOT_AFTER);
+    let end = end.and_then(|text| text.parse::<jiff::Timestamp>().ok()).map(SystemTime::from);
+    if let (Some(certificate), Some(end)) = (&mut certificate, end) {
+        certificate.not_after = certificate.not_after.min(end);
+    }
     StoredCertificate { certificate, life }
 }
 
@@ -330,6 +348,26 @@ mod tests {
         assert_eq!(kept.life, Some(life));
         assert_eq!(kept.certificate.unwrap().hosts, hosts);
         assert_eq!(identity(Some(&secret)), server);
+    }
+
+    #[test]
+    fn annotation_with_an_earlier_end_shortens_the_validity() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let life = CertificateLifetimes::default().ca;
+        let ca = CertificateAuthority::create("signer@1", life.lifetime, now).unwrap();
+        let target = SecretRef { name: "x", present: None };
+        let mut secret = build_secret("cdi", &target, &ca, life, &[]).unwrap();
+        let end = |secret: &Secret| kept(secret).certificate.unwrap().not_after;
+        let issued = end(&secret);
+        for (annotation, expected) in [
+            ("2020-01-01T00:00:00Z", UNIX_EPOCH + Duration::from_secs(1_577_836_800)),
+            ("2099-01-01T00:00:00Z", issued),
+            ("soon", issued),
+        ] {
+            let annotations = secret.metadata.annotations.as_mut().unwrap();
+            annotations.insert(annotation::CERT_NOT_AFTER.into(), annotation.into());
+            assert_eq!(end(&secret), expected, "{annotation}");
+        }
     }
 
     #[test]

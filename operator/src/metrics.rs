@@ -6,7 +6,7 @@ use api::conditions::{AVAILABLE, status};
 use api::v1beta1::Cdi;
 use auth::TlsMinimum;
 
-use crate::ReconcileOutcome;
+use crate::{PassOutcome, ReconcileOutcome};
 
 /// The condition `Available` of the CDI object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +55,17 @@ struct State {
 }
 
 impl OperatorMetrics {
+    /// Of the operator that keeps the whole installation.
+    pub fn record_pass(&self, outcome: &PassOutcome) {
+        let PassOutcome { requeue: _, certificates_created, readiness, tls_minimum } = outcome;
+        self.record(ReconcileOutcome {
+            created: *certificates_created,
+            is_complete: true,
+            readiness: *readiness,
+            tls_minimum: tls_minimum.clone(),
+        });
+    }
+
     pub fn record(&self, outcome: ReconcileOutcome) {
         let ReconcileOutcome { created, is_complete: _, readiness, tls_minimum } = outcome;
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,39 +7,39 @@ mod objects;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, ResourceQuota, Service, ServiceAccount};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use objects::typed::read_typed;
 use objects::{all, name, of_kind};
 use operator::chains::InstallationChains;
-use operator::manifests::{Settings, files, objects as files_of, options, populators};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use operator::manifests::{Settings, files, objects as files_of, options, populators, release};
+use serde_json::Value;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 #[test]
 fn the_files_are_what_is_generated() {
     let folder = Path::new(ROOT).join("deploy");
-    let files = files(&Settings::default());
+    let files = files(&Settings::default(), env!("CARGO_PKG_VERSION"));
     for (name, text) in &files {
         let found = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
-        // Not `assert_eq!`: nobody reads two such files in one.
+        // Not `assert_eq!`, which would print both files in full.
         assert!(found == *text, "deploy/{name} is out of date: run `cargo xtask manifests`");
     }
     let names: BTreeSet<_> = files.iter().map(|(name, _)| (*name).to_owned()).collect();
-    for sub in ["", "options/", "monitoring/", "populators/"] {
+    let folders = [
+        "",
+        "options/",
+        "monitoring/",
+        "populators/",
+        "operator/",
+        "olm/manifests/",
+        "olm/metadata/",
+    ];
+    for sub in folders {
         for entry in std::fs::read_dir(folder.join(sub)).unwrap() {
             let name = format!("{sub}{}", entry.unwrap().file_name().into_string().unwrap());
             let is_ours = !name.ends_with(".yaml") || names.contains(&name);
-            assert!(is_ours, "nobody generates deploy/{name}");
+            assert!(is_ours, "deploy/{name} is not a generated file");
         }
     }
 }
@@ -60,72 +60,13 @@ fn what_comes_first_is_applied_first() {
     }
 }
 
-/// Reads `object` as a cluster does, and looks for what got lost.
-fn read<T: DeserializeOwned + Serialize>(object: &Value) {
-    let typed: T =
-        serde_json::from_value(object.clone()).unwrap_or_else(|e| panic!("{object}: {e}"));
-    let mut back = serde_json::to_value(&typed).unwrap();
-    let mut sent = object.clone();
-    for value in [&mut back, &mut sent] {
-        strip(value);
-    }
-    assert_eq!(back, sent);
-}
-
-/// What is empty may be written or not.
-fn strip(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.values_mut().for_each(strip);
-            fields
-                .retain(|_, value| *value != json!({}) && *value != json!([]) && !value.is_null());
-        }
-        Value::Array(items) => items.iter_mut().for_each(strip),
-        _ => {}
-    }
-}
-
 #[test]
 fn a_cluster_reads_every_field() {
-    let options = options(&Settings::default()).into_iter().flat_map(|(_, objects)| objects);
-    for object in all().into_iter().chain(options) {
-        match object["kind"].as_str().unwrap() {
-            "Namespace" => read::<Namespace>(&object),
-            "ServiceAccount" => read::<ServiceAccount>(&object),
-            "ClusterRole" => read::<ClusterRole>(&object),
-            "ClusterRoleBinding" => read::<ClusterRoleBinding>(&object),
-            "Role" => read::<Role>(&object),
-            "RoleBinding" => read::<RoleBinding>(&object),
-            "Service" => read::<Service>(&object),
-            "ResourceQuota" => read::<ResourceQuota>(&object),
-            "PodDisruptionBudget" => read::<PodDisruptionBudget>(&object),
-            "Deployment" => read::<Deployment>(&object),
-            "APIService" => read::<APIService>(&object),
-            "NetworkPolicy" => read::<NetworkPolicy>(&object),
-            "ValidatingWebhookConfiguration" => read::<ValidatingWebhookConfiguration>(&object),
-            "MutatingWebhookConfiguration" => read::<MutatingWebhookConfiguration>(&object),
-            // OpenShift's, of which there is no type here.
-            "SecurityContextConstraints" => check_constraints(&object),
-            other => panic!("nobody knows the kind {other}"),
-        }
-    }
-}
-
-/// They admit workers, and nothing that a worker is not.
-fn check_constraints(constraints: &Value) {
-    assert_eq!(constraints["runAsUser"]["type"], "MustRunAsNonRoot");
-    assert_eq!(constraints["requiredDropCapabilities"], json!(["ALL"]));
-    assert_eq!(constraints["seccompProfiles"], json!(["runtime/default"]));
-    for (field, value) in constraints.as_object().unwrap() {
-        assert!(!field.starts_with("allow") || *value == false, "{field}");
-    }
-    let volumes = constraints["volumes"].as_array().unwrap();
-    assert!(!volumes.contains(&"hostPath".into()) && !volumes.contains(&"*".into()), "{volumes:?}");
-    let accounts: BTreeSet<_> =
-        of_kind("ServiceAccount").iter().map(|account| name(account).to_owned()).collect();
-    for user in constraints["users"].as_array().unwrap() {
-        let account = user.as_str().unwrap().strip_prefix("system:serviceaccount:cdi:").unwrap();
-        assert!(accounts.contains(account), "{account}");
+    let settings = Settings::default();
+    let options = options(&settings).into_iter().flat_map(|(_, objects)| objects);
+    let release = release(&settings, "1.2.3").into_iter().flat_map(|(_, objects)| objects);
+    for object in all().into_iter().chain(options).chain(release) {
+        read_typed(&object);
     }
 }
 
@@ -179,7 +120,7 @@ fn programs_are_restricted_and_find_their_files() {
         assert!(container.readiness_probe.is_some() && container.liveness_probe.is_some());
         let requests = container.resources.as_ref().unwrap().requests.as_ref().unwrap();
         assert_eq!((requests["cpu"].0.as_str(), requests["memory"].0.as_str()), ("100m", "150Mi"));
-        for volume in pod.volumes.unwrap() {
+        for volume in pod.volumes.unwrap_or_default() {
             let secret = volume.secret.and_then(|secret| secret.secret_name);
             let source = secret.or_else(|| volume.config_map.map(|config| config.name));
             assert!(source.is_none_or(|name| made.contains(name.as_str())), "{}", volume.name);
@@ -224,7 +165,7 @@ fn programs_are_bounded_and_the_webhooks_have_a_spare() {
 }
 
 #[test]
-fn whoever_validates_sources_is_told_of_all_that_claims_may_name() {
+fn validator_is_granted_every_kind_that_pvcs_can_name() {
     let registered: BTreeMap<_, _> = populators()
         .iter()
         .map(|object| {
@@ -244,7 +185,7 @@ fn whoever_validates_sources_is_told_of_all_that_claims_may_name() {
     ];
     assert_eq!(registered, expected.map(|(name, kind)| (name.into(), kind.into())).into());
     // Where `kubectl apply -f deploy` does not look: most clusters know no such kind.
-    let files = files(&Settings::default());
+    let files = files(&Settings::default(), env!("CARGO_PKG_VERSION"));
     let (file, _) = files.iter().find(|(_, text)| text.contains("kind: VolumePopulator")).unwrap();
     assert_eq!(*file, "populators/volumepopulators.yaml");
 }

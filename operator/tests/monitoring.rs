@@ -1,5 +1,5 @@
-//! What Prometheus watches: that all documented alerts are there, that somebody shows what they look at, and that they come
-//! and go with their causes.
+//! Prometheus rules: all documented alerts have rules, programs expose the metrics of the rules, and alerts fire and clear
+//! with their causes.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
 
@@ -9,7 +9,7 @@ use operator::manifests::{Settings, monitoring, objects};
 use serde_json::Value;
 use testkit::require_tool;
 
-/// Those that the rules of monitoring give names to, and those that it tells people of.
+/// Recording rules (`member` is "record") or alerts ("alert").
 fn rules(member: &str) -> Vec<Value> {
     let rule = monitoring(&Settings::default());
     let rule = rule.into_iter().find(|object| object["kind"] == "PrometheusRule").unwrap();
@@ -18,7 +18,7 @@ fn rules(member: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_documented_alerts_are_watched_for() {
+fn documented_alerts_have_rules() {
     let names: BTreeSet<_> =
         rules("alert").iter().map(|alert| alert["alert"].as_str().unwrap().to_owned()).collect();
     let documented = [
@@ -39,7 +39,7 @@ fn the_documented_alerts_are_watched_for() {
 }
 
 #[test]
-fn what_is_watched_is_what_somebody_shows() {
+fn every_metric_of_the_rules_is_exposed_by_a_program() {
     // Shown by the controllers, and one by the operator; `cluster:` names are given by the rules themselves.
     let metrics_state = [
         "kubevirt_cdi_cr_ready",
@@ -56,7 +56,7 @@ fn what_is_watched_is_what_somebody_shows() {
             expression.split(|c| !is_of_name(c)).filter(|word| word.contains("kubevirt_cdi"))
         {
             let is_known = metrics_state.contains(&word) || given.iter().any(|name| name == word);
-            assert!(is_known, "nobody shows {word}");
+            assert!(is_known, "no program exposes {word}");
         }
     }
 }
@@ -73,7 +73,7 @@ fn of_monitoring(kind: &str) -> Value {
 }
 
 #[test]
-fn whose_absence_is_an_alert_is_somebody_who_is_asked() {
+fn programs_whose_absence_alerts_are_scraped() {
     let installed: Vec<Value> =
         objects(&Settings::default()).into_iter().flat_map(|(_, objects)| objects).collect();
     let of_kind = |kind: &str| {
@@ -104,7 +104,7 @@ fn whose_absence_is_an_alert_is_somebody_who_is_asked() {
             let template = &deployment["spec"]["template"];
             let labels = &template["metadata"]["labels"];
             let is_asked = |service: &Value| has(labels, &service["spec"]["selector"]);
-            assert!(services.iter().any(is_asked), "nobody asks {program}");
+            assert!(services.iter().any(is_asked), "no ServiceMonitor scrapes {program}");
             let port = &template["spec"]["containers"][0]["ports"][0];
             assert_eq!(port["name"], "metrics", "{program}");
             judged += 1;
@@ -114,7 +114,7 @@ fn whose_absence_is_an_alert_is_somebody_who_is_asked() {
 }
 
 #[test]
-fn whoever_asks_shows_the_token_of_an_account_that_may_read() {
+fn scrapes_use_the_token_of_an_account_that_can_read_metrics() {
     let monitor = of_monitoring("ServiceMonitor");
     let token = of_monitoring("Secret");
     let credentials = &monitor["spec"]["endpoints"][0]["authorization"]["credentials"];
@@ -137,7 +137,7 @@ fn whoever_asks_shows_the_token_of_an_account_that_may_read() {
 }
 
 #[test]
-fn an_alert_is_over_when_its_cause_is() {
+fn alert_fires_and_clears_with_its_cause() {
     let Some(promtool) = require_tool("promtool") else { return };
     let folder = tempfile::tempdir().unwrap();
     let rule = monitoring(&Settings::default());

@@ -6,7 +6,9 @@ mod objects;
 
 use std::net::IpAddr;
 
+use objects::platforms::{desired, kubernetes};
 use objects::{all, name, with_options};
+use operator::desired::Platform;
 use operator::manifests::METRICS_NETWORK_FILE;
 use serde_json::{Value, json};
 
@@ -67,18 +69,18 @@ fn is_peer(rule: &Value, peer: &Peer) -> bool {
 struct Policies(Vec<Value>);
 
 impl Policies {
-    fn of(all: Vec<Value>) -> Self {
+    fn among(all: Vec<Value>) -> Self {
         Self(all.into_iter().filter(|object| object["kind"] == "NetworkPolicy").collect())
     }
 
     /// Whether a pod of the namespace `cdi` may have a connection; `direction`: `egress`, or `ingress`.
     fn allow(&self, pod: &Value, direction: &str, peer: &Peer, port: u16, protocol: &str) -> bool {
         let member = if direction == "egress" { ("Egress", "to") } else { ("Ingress", "from") };
-        let speaks = |policy: &&Value| {
+        let applies = |policy: &&Value| {
             let types = policy["spec"]["policyTypes"].as_array().unwrap();
             types.contains(&member.0.into()) && selects(&policy["spec"]["podSelector"], pod)
         };
-        let policies: Vec<_> = self.0.iter().filter(speaks).collect();
+        let policies: Vec<_> = self.0.iter().filter(applies).collect();
         let mut rules =
             policies.iter().flat_map(|policy| policy["spec"][direction].as_array().unwrap());
         let is_port = |one: &Value| {
@@ -117,7 +119,7 @@ const METADATA: Peer = Peer::Address("169.254.169.254");
 #[test]
 fn every_program_reaches_names_and_the_api_server() {
     let all = all();
-    let policies = Policies::of(all.clone());
+    let policies = Policies::among(all.clone());
     let resolver = Peer::Pod("kube-system", json!({ "k8s-app": "kube-dns" }));
     for program in PROGRAMS {
         let labels = pod(&all, program);
@@ -141,7 +143,7 @@ fn every_program_reaches_names_and_the_api_server() {
 #[test]
 fn each_program_has_the_connections_of_its_work_and_no_others() {
     let all = all();
-    let policies = Policies::of(all.clone());
+    let policies = Policies::among(all.clone());
     let database = Peer::Pod("shop", json!({ "app": "database" }));
     let (importer, reader) = (worker("importer"), worker("cdi-clone-source"));
     let (server, forklift) = (worker("cdi-upload-server"), worker("forklift-populator"));
@@ -176,7 +178,7 @@ fn each_program_has_the_connections_of_its_work_and_no_others() {
 #[test]
 fn each_program_is_reached_at_its_one_port() {
     let all = all();
-    let policies = Policies::of(all.clone());
+    let policies = Policies::among(all.clone());
     let neighbour = Peer::Pod("shop", json!({ "app": "database" }));
     for program in PROGRAMS {
         let labels = pod(&all, program);
@@ -202,7 +204,44 @@ fn each_program_is_reached_at_its_one_port() {
     assert!(policies.allow(&own, "ingress", &neighbour, 1, "TCP"));
 }
 
-/// The policy that the guide gives to users, beside one that denies everything.
+#[test]
+fn programs_of_the_operator_reach_an_api_server_at_any_port() {
+    let platform = Platform { api_server_ports: [16443].into(), ..kubernetes() };
+    let all = desired(json!({}), &platform).objects;
+    let policies = Policies::among(all.clone());
+    for program in ["cdi-apiserver", "cdi-deployment", "cdi-uploadproxy"] {
+        let labels = pod(&all, program);
+        for port in [443, 6443, 16443] {
+            assert!(
+                policies.allow(&labels, "egress", &API_SERVER, port, "TCP"),
+                "{program} {port}"
+            );
+        }
+    }
+    // The operator and its check are not part of the set, but of the policies.
+    let check = json!({ "np.kubevirt.io/allow-access-cluster-services": "true" });
+    assert!(policies.allow(&check, "egress", &API_SERVER, 16443, "TCP"));
+    let proxy = pod(&all, "cdi-uploadproxy");
+    assert!(!policies.allow(&proxy, "egress", &API_SERVER, 16444, "TCP"));
+}
+
+/// The operator creates the policies, and they apply to its own connections.
+#[test]
+fn denial_follows_the_policies_that_allow() {
+    let all = [all(), desired(json!({}), &kubernetes()).objects];
+    for objects in all {
+        let policies = Policies::among(objects).0;
+        let denies = |policy: &&Value| {
+            let rules = ["ingress", "egress"].map(|member| &policy["spec"][member]);
+            rules.iter().all(|rules| rules.as_array().is_some_and(Vec::is_empty))
+        };
+        let denials: Vec<_> = policies.iter().filter(denies).map(name).collect();
+        assert_eq!(denials, ["cdi-default-deny"]);
+        assert_eq!(policies.last().map(name), Some("cdi-default-deny"));
+    }
+}
+
+/// The policy that the guide gives to users, in addition to one that denies everything.
 #[test]
 fn workers_have_their_connections_in_a_namespace_that_denies_all_others() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples/networkpolicy-workers.yaml");
@@ -210,7 +249,7 @@ fn workers_have_their_connections_in_a_namespace_that_denies_all_others() {
     let denial = json!({ "kind": "NetworkPolicy", "spec": {
         "podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [], "egress": [],
     } });
-    let policies = Policies::of(vec![documented, denial]);
+    let policies = Policies::among(vec![documented, denial]);
     let controller = Peer::Pod("cdi", json!({ "cdi.kubevirt.io": "cdi-deployment" }));
     let proxy = Peer::Pod("cdi", json!({ "cdi.kubevirt.io": "cdi-uploadproxy" }));
     let neighbour = Peer::Pod("shop", json!({ "app": "database" }));
@@ -249,7 +288,7 @@ fn workers_have_their_connections_in_a_namespace_that_denies_all_others() {
 #[test]
 fn metrics_are_read_by_the_monitoring_stack_alone_where_that_is_chosen() {
     let all = with_options(&[METRICS_NETWORK_FILE]);
-    let policies = Policies::of(all.clone());
+    let policies = Policies::among(all.clone());
     let (prometheus, neighbour) =
         (Peer::Pod("monitoring", json!({})), Peer::Pod("shop", json!({})));
     for (program, peer, expected) in [
@@ -266,8 +305,8 @@ fn metrics_are_read_by_the_monitoring_stack_alone_where_that_is_chosen() {
 }
 
 #[test]
-fn every_policy_says_what_it_is_for() {
-    for policy in Policies::of(all()).0 {
+fn every_policy_has_a_description() {
+    for policy in Policies::among(all()).0 {
         let words = policy["metadata"]["annotations"]["kubernetes.io/description"].as_str();
         assert!(words.is_some_and(|words| words.len() > 40), "{}", name(&policy));
     }

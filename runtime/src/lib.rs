@@ -12,6 +12,8 @@ pub mod decoded;
 mod flags;
 pub mod health;
 pub mod https;
+#[cfg(feature = "cluster")]
+pub mod leader_election;
 mod logs;
 pub mod metrics;
 #[cfg(feature = "cluster")]

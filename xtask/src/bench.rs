@@ -87,9 +87,9 @@ fn blank(number: &str, is_try: bool) -> Result<()> {
 /// How the programs are compiled, the command that installs them, and how often each side is measured.
 fn profile(is_try: bool) -> (Profile, &'static [&'static str], &'static str) {
     if is_try {
-        (Profile::Tests, &["install", "--tests"], RUNS_OF_A_TRY)
+        (Profile::Tests, &["install", "--tests", "--manifests"], RUNS_OF_A_TRY)
     } else {
-        (Profile::Release, &["install"], RUNS)
+        (Profile::Release, &["install", "--manifests"], RUNS)
     }
 }
 

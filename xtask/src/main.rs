@@ -48,7 +48,9 @@ cargo xtask COMMAND
                    uploadserver, uploadproxy, apiserver, controller, operator; or all of these, compiled by
                    one cargo build. importer-vddk holds nbdkit too, where the distribution has its plugin
                    for VMware's library. --dev: not optimized
-  manifests        write deploy/ from the types and tables that define it
+  manifests [--registry REGISTRY --tag TAG --output DIRECTORY]
+                   write deploy/ from the types and tables that define it; with all three options, those of
+                   a release: images REGISTRY/cdi-NAME:TAG, and the version of the tag (v1.2.3)
   cluster up|down|status|logs|kubectl|load|tools|install|update|test
                    a real Kubernetes of one node on this machine, with this project installed in it;
                    `cluster update cdi-controller` brings an edit of one program into it;
@@ -93,7 +95,7 @@ fn run(args: &[String]) -> Result<()> {
         ["deps", "--check"] => deps::check(&deps::everything())?,
         ["image", name] => images(name, Profile::Release)?,
         ["image", name, "--dev"] => images(name, Profile::Dev)?,
-        ["manifests"] => manifests::write()?,
+        ["manifests", rest @ ..] => manifests::write(rest)?,
         ["cluster", rest @ ..] => cluster::run(rest)?,
         ["bench", "control-plane", rest @ ..] => bench::control_plane(rest)?,
         ["bench", "hostile", rest @ ..] => bench::hostile(rest)?,

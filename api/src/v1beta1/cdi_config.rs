@@ -69,8 +69,8 @@ pub struct CdiConfigSpec {
     /// Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
-    /// Log verbosity. Has no effect yet: workers log as much as the
-    /// flag -v of the controller sets.
+    /// Log verbosity of the programs and of the worker pods, as their flag -v: 0 to 3 and above. Has an effect in
+    /// spec.config of the CDI object, where the operator has installed the programs. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_verbosity: Option<i32>,
     /// Whether workers fail where the kernel of the node does not enforce their whole sandbox, for which Linux 6.7 with

@@ -25,8 +25,8 @@ struct Status {
     phase: String,
 }
 
-/// How many DataVolumes are listed at most. If there are more, the message has "at least".
-pub const COUNTED: usize = 2;
+/// How many DataVolumes the message names at most.
+pub const NAMED: usize = 3;
 
 /// Whether the number of DataVolumes matters.
 ///
@@ -42,22 +42,23 @@ pub fn counts_volumes(request: &Request) -> Result<bool, AdmissionResult> {
     let installation: Installation = request.old_object().map_err(AdmissionResult::Refused)?;
     let is_working = !["", "Error"].contains(&installation.status.phase.as_str());
     let strategy = installation.spec.uninstall_strategy;
-    Ok(is_working && strategy == Some(UninstallStrategy::BlockUninstallIfWorkloadsExist))
+    // Without a strategy a deletion is refused too, unlike upstream CDI's: data that is deleted by mistake is lost.
+    Ok(is_working && strategy != Some(UninstallStrategy::RemoveWorkloads))
 }
 
-/// Whether the CDI object may be deleted, if [`counts_volumes`]. `volumes` is at most [`COUNTED`], and
-/// does not include those of DataImportCrons.
-pub fn validate(volumes: usize) -> AdmissionResult {
-    match volumes {
-        0 => AdmissionResult::ALLOWED,
-        count => {
-            let more = if count >= COUNTED { "at least " } else { "" };
-            AdmissionResult::Refused(format!(
-                "rejecting the uninstall request, since there are still DataVolumes present: {more}{count}. Either \
-                 delete all CDI related workloads or change the uninstall strategy before uninstalling CDI."
-            ))
-        }
+/// Whether the CDI object may be deleted, if [`counts_volumes`]. `volumes`: "namespace/name" of DataVolumes that no
+/// DataImportCron created, at least [`NAMED`]` + 1` of them if there are so many.
+pub fn validate(volumes: &[String]) -> AdmissionResult {
+    if volumes.is_empty() {
+        return AdmissionResult::ALLOWED;
     }
+    let names = volumes.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if volumes.len() > NAMED { " and more" } else { "" };
+    // Tests of OpenShift Virtualization match "there are still DataVolumes present.", with the full stop.
+    AdmissionResult::Refused(format!(
+        "rejecting the uninstall request, since there are still DataVolumes present. Either delete all CDI related \
+         workloads or change the uninstall strategy before uninstalling CDI. Present: {names}{more}"
+    ))
 }
 
 #[cfg(test)]
@@ -82,7 +83,7 @@ mod tests {
             ("Deployed", json!("BlockUninstallIfWorkloadsExist"), true),
             ("Upgrading", json!("BlockUninstallIfWorkloadsExist"), true),
             ("Deployed", json!("RemoveWorkloads"), false),
-            ("Deployed", json!(null), false),
+            ("Deployed", json!(null), true),
             ("", json!("BlockUninstallIfWorkloadsExist"), false),
             ("Error", json!("BlockUninstallIfWorkloadsExist"), false),
         ] {
@@ -96,13 +97,19 @@ mod tests {
     }
 
     #[test]
-    fn deletion_is_refused_with_the_number_of_volumes() {
-        assert_eq!(validate(0), AdmissionResult::ALLOWED);
-        let message = |volumes| match validate(volumes) {
+    fn refusal_names_datavolumes() {
+        let names =
+            |count| (1..=count).map(|number| format!("vms/disk-{number}")).collect::<Vec<_>>();
+        assert_eq!(validate(&[]), AdmissionResult::ALLOWED);
+        let message = |count| match validate(&names(count)) {
             AdmissionResult::Refused(reason) => reason,
             other => panic!("{other:?}"),
         };
-        assert!(message(1).contains("present: 1."));
-        assert!(message(2).contains("present: at least 2."));
+        assert!(message(1).contains("there are still DataVolumes present. "));
+        assert!(message(1).ends_with("Present: vms/disk-1"));
+        assert!(message(NAMED).ends_with("Present: vms/disk-1, vms/disk-2, vms/disk-3"));
+        assert!(
+            message(NAMED + 1).ends_with("Present: vms/disk-1, vms/disk-2, vms/disk-3 and more")
+        );
     }
 }

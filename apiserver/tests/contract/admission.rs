@@ -173,10 +173,10 @@ async fn cdi_object_with_data_volumes_cannot_be_deleted() {
     assert_eq!(outcome(&program.admit("/cdi-validate", deletion(blocking)).await), "allowed");
     program.cluster.set(
         &path("disk"),
-        json!({ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": {} }),
+        json!({ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": { "name": "disk", "namespace": "a" } }),
     );
     let refused = outcome(&program.admit("/cdi-validate", deletion(blocking)).await);
-    assert!(refused.starts_with("400") && refused.contains("present: 1."), "{refused}");
+    assert!(refused.starts_with("400") && refused.ends_with("Present: a/disk"), "{refused}");
     assert_eq!(
         outcome(&program.admit("/cdi-validate", deletion("RemoveWorkloads")).await),
         "allowed"

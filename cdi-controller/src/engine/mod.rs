@@ -11,7 +11,6 @@ pub(crate) mod events;
 mod execute;
 pub(crate) mod image_proof;
 pub(crate) mod index;
-mod leader_election;
 pub(crate) mod metrics;
 mod pod_warnings;
 mod pvc_warnings;

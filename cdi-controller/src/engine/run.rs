@@ -4,15 +4,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use auth::UnverifiedServer;
+use runtime::leader_election::{Election, process_identity};
 use runtime::metrics_access::{self, MetricsAccess};
 use runtime::{StopSignals, health, metrics};
 
 use crate::controllers;
-use crate::engine::leader_election::Election;
 use crate::engine::metrics::page;
 use crate::engine::{Engine, Error, Settings, watch};
 use crate::wake::settings_key;
 use controller_core::config::floor;
+
+/// Upstream CDI's controllers use the same Lease, so that both never run at the same time.
+const LEASE: &str = "cdi-controller-leader-election-helper";
 
 /// Runs the controllers until a signal stops them.
 ///
@@ -27,7 +30,7 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
     serve(&engine, client.clone())?;
     serve_probes(engine.settings.health_port)?;
     let _ready = ReadyFile::create(engine.settings.ready_file.clone())?;
-    let mut election = Election::new(client, &namespace, identity());
+    let mut election = Election::new(client, &namespace, LEASE, process_identity());
     // The caches are filled while this process waits for the lease, so that it can take over at once.
     let follow = tokio::spawn(watch::follow_all(Arc::clone(&engine)));
     if leader_election {
@@ -50,7 +53,7 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
     };
     let outcome = tokio::select! {
         () = work => Ok(()),
-        error = lead => Err(error),
+        () = lead => Err(Error::LeadershipLost),
         signal = stop.next() => {
             stop_watches(signal, &follow);
             Ok(())
@@ -103,13 +106,6 @@ fn serve_probes(port: u16) -> Result<(), Error> {
         tracing::warn!("cannot serve health probes: {error}");
     });
     Ok(())
-}
-
-/// Unique to the process: the pod's name, the process ID and the start time.
-fn identity() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let started = jiff::Timestamp::now().as_nanosecond();
-    format!("{}_{}_{started:x}", host.trim(), std::process::id())
 }
 
 /// The readiness file, which exists while the process runs.

@@ -16,7 +16,9 @@ pub const VALIDATING: [&str; 5] = [
     "objecttransfer-api-validate",
 ];
 /// The mutating webhook configurations.
-pub const MUTATING: [&str; 2] = ["cdi-api-datavolume-mutate", "cdi-api-pvc-mutate"];
+pub const MUTATING: [&str; 2] = ["cdi-api-datavolume-mutate", PVC_WEBHOOK];
+/// Completes PVCs; not installed with `webhookPvcRendering: Disabled`.
+pub(crate) const PVC_WEBHOOK: &str = "cdi-api-pvc-mutate";
 /// The aggregated API.
 pub const API_SERVICE: &str = "v1beta1.upload.cdi.kubevirt.io";
 

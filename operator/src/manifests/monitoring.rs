@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 
 use super::{Settings, object};
 
-/// The runbooks of upstream's alerts.
-const RUNBOOKS: &str = "https://kubevirt.io/monitoring/runbooks";
 /// Group and version of Prometheus' operator.
 const MONITORING: &str = "monitoring.coreos.com/v1";
-/// Service account and namespace of Prometheus, as its operator is usually installed.
-pub(super) const READER: (&str, &str) = ("prometheus-k8s", "monitoring");
+/// Service account of Prometheus, as its operator is usually installed.
+const READER: &str = "prometheus-k8s";
 
+/// Allows Prometheus to discover endpoints.
+pub(super) const ROLE: &str = "cdi-monitoring";
 /// The service account whose token Prometheus uses.
 const ACCOUNT: &str = "cdi-metrics-reader";
 /// The Secret of its token, which the cluster fills.
-const TOKEN: &str = "cdi-metrics-reader-token";
+pub(super) const TOKEN: &str = "cdi-metrics-reader-token";
 
 /// An alert, which fires once its expression has held for a while.
 struct Alert {
@@ -28,44 +28,55 @@ struct Alert {
     summary: &'static str,
 }
 
-/// Rules, the ServiceMonitor with its token, and the permission to discover endpoints.
-pub(super) fn objects(settings: &Settings) -> Vec<Value> {
+/// The token by which Prometheus reads metrics, and the permission to discover endpoints.
+pub(super) fn access(settings: &Settings) -> Vec<Value> {
     let place = Some(settings.namespace.as_str());
     let role = json!({ "rules": [{
         "apiGroups": [""], "resources": ["services", "endpoints", "pods"],
         "verbs": ["get", "list", "watch"],
     }] });
-    let (account, namespace) = READER;
     let binding = json!({
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "cdi-monitoring" },
-        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": namespace }],
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROLE },
+        "subjects": [{
+            "kind": "ServiceAccount", "name": READER, "namespace": settings.monitoring_namespace,
+        }],
     });
     let rbac_v1 = "rbac.authorization.k8s.io/v1";
     let token = json!({ "type": "kubernetes.io/service-account-token" });
     let mut token = object("v1", "Secret", TOKEN, place, "", token);
     token["metadata"]["annotations"] = json!({ "kubernetes.io/service-account.name": ACCOUNT });
-    let rules =
-        json!({ "spec": { "groups": [{ "name": "cdi.rules", "rules": rules(settings) }] } });
-    let monitor = json!({ "spec": {
+    vec![
+        object(rbac_v1, "Role", ROLE, place, "", role),
+        object(rbac_v1, "RoleBinding", ROLE, place, "", binding),
+        token,
+    ]
+}
+
+pub(super) fn rule(settings: &Settings) -> Value {
+    let spec = json!({ "groups": [{ "name": "cdi.rules", "rules": rules(settings) }] });
+    watched(settings, "PrometheusRule", "prometheus-cdi-rules", spec)
+}
+
+pub(super) fn monitor(settings: &Settings) -> Value {
+    let spec = json!({
         "selector": { "matchLabels": { labels::PROMETHEUS: "true" } },
         "namespaceSelector": { "matchNames": [settings.namespace] },
         "endpoints": [{
             "port": "metrics", "scheme": "https", "tlsConfig": { "insecureSkipVerify": true },
             "authorization": { "credentials": { "name": TOKEN, "key": "token" } },
         }],
-    } });
-    let mut all = vec![
-        object(rbac_v1, "Role", "cdi-monitoring", place, "", role),
-        object(rbac_v1, "RoleBinding", "cdi-monitoring", place, "", binding),
-        token,
-        object(MONITORING, "PrometheusRule", "prometheus-cdi-rules", place, "", rules),
-        object(MONITORING, "ServiceMonitor", "service-monitor-cdi", place, "", monitor),
-    ];
-    for watched in &mut all[3..] {
-        watched["metadata"]["labels"][labels::PROMETHEUS] = "true".into();
-    }
-    all[4]["metadata"]["labels"]["openshift.io/cluster-monitoring"] = "".into();
-    all
+    });
+    let mut monitor = watched(settings, "ServiceMonitor", "service-monitor-cdi", spec);
+    monitor["metadata"]["labels"]["openshift.io/cluster-monitoring"] = "".into();
+    monitor
+}
+
+/// An object that Prometheus' operator selects by its label.
+fn watched(settings: &Settings, kind: &str, name: &str, spec: Value) -> Value {
+    let namespace = Some(settings.namespace.as_str());
+    let mut object = object(MONITORING, kind, name, namespace, "", json!({ "spec": spec }));
+    object["metadata"]["labels"][labels::PROMETHEUS] = "true".into();
+    object
 }
 
 /// Recording rules with upstream CDI's names, which dashboards use.
@@ -106,7 +117,9 @@ fn rules(settings: &Settings) -> Vec<Value> {
                 "kubernetes_operator_part_of": "kubevirt",
                 "kubernetes_operator_component": "containerized-data-importer",
             },
-            "annotations": { "summary": summary, "runbook_url": format!("{RUNBOOKS}/{name}") },
+            "annotations": {
+                "summary": summary, "runbook_url": settings.runbook_url_template.replace("%s", name),
+            },
         })
     });
     records.chain(alerts).collect()

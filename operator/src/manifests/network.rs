@@ -7,7 +7,7 @@
 use api::labels::{self, component};
 use serde_json::{Value, json};
 
-use super::{Settings, monitoring, object};
+use super::{DESCRIPTION, Settings, object};
 
 /// Port of all programs, workers included.
 const PORT: u16 = 8443;
@@ -19,31 +19,25 @@ const DNS_PORTS: [u16; 2] = [53, 5353];
 const LINK_LOCAL: [(&str, &str); 2] = [("0.0.0.0/0", "169.254.0.0/16"), ("::/0", "fe80::/10")];
 /// The label that every namespace has with its name.
 const NAMESPACE: &str = "kubernetes.io/metadata.name";
-/// Annotation with the purpose of an object.
-const DESCRIPTION: &str = "kubernetes.io/description";
 const METRICS: &str = "cdi-allow-ingress-to-metrics";
 
 /// The values of the programs' component label.
 const PROGRAMS: [&str; 4] =
     [component::APISERVER, component::DEPLOYMENT, component::OPERATOR, component::UPLOADPROXY];
 
-/// The denial, and one policy per purpose.
+/// One policy per purpose, and the denial of all else.
 pub(super) fn objects(settings: &Settings) -> Vec<Value> {
     let from_anywhere = json!([{ "ports": tcp(&[PORT]) }]);
     let program = |name| labelled(labels::COMPONENT, name);
     let picked = json!({ "matchExpressions": [
         { "key": labels::COMPONENT, "operator": "In", "values": PROGRAMS },
     ] });
-    let mut services = tcp(&API_PORTS);
+    let mut api_ports = settings.api_server_ports.clone();
+    api_ports.extend(API_PORTS);
+    let mut services = tcp(&api_ports.into_iter().collect::<Vec<_>>());
     services.extend(DNS_PORTS.map(|port| json!({ "port": port, "protocol": "UDP" })));
     services.extend(tcp(&DNS_PORTS));
     vec![
-        policy(
-            settings,
-            "cdi-default-deny",
-            "Denies all connections of the programs except those that other policies allow.",
-            (picked, json!({ "ingress": [], "egress": [] })),
-        ),
         policy(
             settings,
             METRICS,
@@ -103,12 +97,19 @@ pub(super) fn objects(settings: &Settings) -> Vec<Value> {
                 json!({ "egress": [{ "ports": services }] }),
             ),
         ),
+        // Last: before the others allow it, the operator could not reach the API server to create them.
+        policy(
+            settings,
+            "cdi-default-deny",
+            "Denies all connections of the programs except those that other policies allow.",
+            (picked, json!({ "ingress": [], "egress": [] })),
+        ),
     ]
 }
 
 /// Replaces the policy for metrics, for a monitoring stack in its usual namespace.
 pub(super) fn metrics_from_monitoring(settings: &Settings) -> Vec<Value> {
-    let (_, namespace) = monitoring::READER;
+    let namespace = &settings.monitoring_namespace;
     let from = json!({ "namespaceSelector": { "matchLabels": { NAMESPACE: namespace } } });
     vec![policy(
         settings,

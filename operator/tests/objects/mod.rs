@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, dead_code)] // helpers of tests, of which each target uses some
 
+pub mod platforms;
+pub mod typed;
+
 use operator::manifests::{Settings, objects, options};
 use serde_json::Value;
 

@@ -16,8 +16,10 @@ cargo xtask cluster COMMAND
   kubectl ...                run kubectl with the administrator's permissions
   load IMAGE                 put the images of an OCI archive where pods find them
   upstream                   load the images of upstream CDI and print the manifest of its operator, for `kubectl apply`
-  install [--dev|--tests]    install this project: build its images, apply deploy/, wait until it is ready.
-                             Optimized; --dev: not optimized; --tests: as the tests have compiled it
+  install [--dev|--tests] [--manifests]
+                             install this project: build its images, apply deploy/operator, wait until it is available.
+                             Optimized; --dev: not optimized; --tests: as the tests have compiled it;
+                             --manifests: apply deploy/crds and deploy/ instead, without an operator that repairs
   update NAME...             bring an edit into the cluster: compile the programs of these images or packages as the
                              tests do, load the images, restart their Deployments, wait for the new pods
   test                       build; then round 1: up, install, all tests that need a cluster, down; and

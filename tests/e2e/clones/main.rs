@@ -1,5 +1,5 @@
 //! Clones in the real cluster: every method, from every kind of source, with the bytes compared and no objects left
-//! behind; and their failures. `cargo xtask cluster install` installs the system.
+//! behind; and their failures. `cargo xtask cluster install --manifests` installs the system.
 
 mod again;
 mod apart;

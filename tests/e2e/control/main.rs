@@ -1,5 +1,5 @@
 //! The installed system on the real cluster: from a manifest to the right bytes on a volume, and what is reported when
-//! there are none. `cargo xtask cluster install` installs it.
+//! there are none. `cargo xtask cluster install --manifests` installs it.
 
 mod admission;
 mod adoption;

@@ -5,13 +5,13 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
 use cluster::{KUBERNETES, Tools};
-use e2e::{phase, run_installed, run_installed_alone};
+use e2e::{phase, run_installed, run_installed_alone, upload_token};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use serde_json::json;
 
-use crate::uploader::{Uploader, qcow2, token};
+use crate::uploader::{Uploader, qcow2};
 use crate::world::{SIZE, apply_all, disk, small};
 
 #[test]
@@ -21,7 +21,7 @@ fn pvc_with_an_upload_source_accepts_an_upload() {
         let image = uploader.file("disk.img", &disk())?;
         apply_all(&test, small("populator-upload")?).await?;
         let claim = "populated-by-upload";
-        let token = token(&test, claim).await?;
+        let token = upload_token(&test, claim).await?;
         // The proxy waits ten seconds for the server; its creation may take longer here.
         let mut answer = (0, String::new());
         for _ in 0..30 {
@@ -47,7 +47,7 @@ fn upload_token_is_valid_for_one_pvc_and_a_bad_image_is_reported() {
         let ready = |volume: &DataVolume| phase(volume) == "UploadReady";
         test.wait("uploaded-disk", "ready", ready).await?;
         let image = uploader.file("disk.img", &disk())?;
-        let foreign = token(&test, "another").await?;
+        let foreign = upload_token(&test, "another").await?;
         let answer = uploader.post("/v1beta1/upload", &foreign, &image)?;
         ensure!(answer.0 == 503 && answer.1.contains("doesn"), "{answer:?}");
         let answer = uploader.post("/v1beta1/upload", "no-token", &image)?;
@@ -55,7 +55,7 @@ fn upload_token_is_valid_for_one_pvc_and_a_bad_image_is_reported() {
         let mut large = qcow2()?;
         large[24..32].copy_from_slice(&(1_u64 << 40).to_be_bytes()); // its virtual size
         let large = uploader.file("large.qcow2", &large)?;
-        let token = token(&test, "uploaded-disk").await?;
+        let token = upload_token(&test, "uploaded-disk").await?;
         let answer = uploader.post("/v1beta1/upload", &token, &large)?;
         ensure!(answer.0 == 400 && answer.1.contains("Saving stream failed"), "{answer:?}");
         // The server is there for the next one.

@@ -8,8 +8,7 @@ use anyhow::{Context, Result, bail};
 use cluster::{Tools, VIRTCTL};
 use e2e::{NAMESPACE, Test};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, PostParams};
-use serde_json::{Value, json};
+use kube::api::Api;
 use tempfile::TempDir;
 use testkit::{Image, Proxy, QemuImg};
 
@@ -114,19 +113,6 @@ impl<'a> Uploader<'a> {
         let (body, status) = text.rsplit_once('\n').context("curl prints the status code")?;
         Ok((status.parse()?, body.to_owned()))
     }
-}
-
-/// An upload token for a PVC, as the aggregated API issues it.
-pub async fn token(test: &Test, claim: &str) -> Result<String> {
-    let request = json!({
-        "apiVersion": "upload.cdi.kubevirt.io/v1beta1", "kind": "UploadTokenRequest",
-        "metadata": { "name": claim, "namespace": test.namespace() },
-        "spec": { "pvcName": claim },
-    });
-    let all = test.all_of("upload.cdi.kubevirt.io", "v1beta1", "UploadTokenRequest");
-    let made = all.create(&PostParams::default(), &serde_json::from_value(request)?).await?;
-    let token = made.data.pointer("/status/token").and_then(Value::as_str);
-    token.map(str::to_owned).context("a response has a token")
 }
 
 /// The complete output of virtctl.

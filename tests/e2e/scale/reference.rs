@@ -88,7 +88,8 @@ impl Programs {
         unless_there(all.create(&PostParams::default(), &serde_json::from_value(rights)?).await)?;
         let all = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
         let ours = all.get_opt(Whose::Ours.deployment()).await?;
-        let ours = ours.context("nothing is installed; `cargo xtask cluster install` does it")?;
+        let ours = ours
+            .context("nothing is installed; `cargo xtask cluster install --manifests` does it")?;
         all.create(&PostParams::default(), &like(&ours)?).await?;
         Ok(Self { client: client.clone() })
     }

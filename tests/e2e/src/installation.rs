@@ -1,4 +1,4 @@
-//! The system as `cargo xtask cluster install` leaves it: found, and set up once for all tests.
+//! The system as `cargo xtask cluster install --manifests` leaves it: found, and set up once for all tests.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ async fn set_up(test: &Test) -> Result<()> {
     let programs = Api::<Deployment>::namespaced(test.client(), NAMESPACE);
     let found = programs.list(&ListParams::default()).await?.items;
     if found.is_empty() {
-        bail!("nothing is installed; `cargo xtask cluster install --tests` does it");
+        bail!("nothing is installed; `cargo xtask cluster install --tests --manifests` does it");
     }
     for program in found {
         test.wait_among(&programs, &program.name_any(), "available", is_available).await?;

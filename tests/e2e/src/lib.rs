@@ -21,6 +21,7 @@ pub mod results;
 mod tenant;
 mod test;
 mod tls;
+mod upload_token;
 mod usage;
 mod volume;
 
@@ -35,5 +36,6 @@ pub use option::InstalledOption;
 pub use pod::{PodPlan, is_ready};
 pub use test::{Kind, PATIENCE, PAUSE, Test, run, run_alone};
 pub use tls::tls_acceptor;
+pub use upload_token::upload_token;
 pub use usage::Usage;
 pub use volume::{condition, condition_is_false_with, phase, sha256};

@@ -1,8 +1,8 @@
-//! This project installed in the cluster: all of it, or one program again after an edit.
+//! This project installed in the cluster, by its operator or by plain manifests; and one program again after an edit.
 
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::{cargo_build, program, program_command};
 use crate::image::{self, Profile};
@@ -11,24 +11,72 @@ use crate::{deps, shell};
 /// How long the installed programs may take until they are ready.
 const READY_WITHIN: &str = "--timeout=180s";
 
-/// Installs as a user does: images where nodes find them, `kubectl apply -f deploy`; then waits until all programs
-/// respond.
+/// Who keeps the installation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// `deploy/operator`, as users install it.
+    Operator,
+    /// `deploy/crds` and `deploy`: no operator repairs what a test stops or changes.
+    Manifests,
+}
+
+/// Runs `cluster install` with its options.
+///
+/// # Errors
+/// When an option is unknown, or the installation fails.
+pub fn run(options: &[&str]) -> Result<()> {
+    let (profile, method) = parse(options)?;
+    install(profile, method)
+}
+
+fn parse(options: &[&str]) -> Result<(Profile, Method)> {
+    let (mut profile, mut method) = (Profile::Release, Method::Operator);
+    for option in options {
+        match *option {
+            "--dev" => profile = Profile::Dev,
+            "--tests" => profile = Profile::Tests,
+            "--manifests" => method = Method::Manifests,
+            other => bail!("`cluster install` takes --dev, --tests and --manifests, not {other}"),
+        }
+    }
+    Ok((profile, method))
+}
+
+/// Installs as a user does: images where nodes find them, `kubectl apply`; then waits until all programs are ready.
 ///
 /// # Errors
 /// When an image cannot be built or loaded, or a program does not become ready.
-pub fn install(profile: Profile) -> Result<()> {
+pub fn install(profile: Profile, method: Method) -> Result<()> {
     deps::install(deps::CLUSTER)?;
     let begin = Instant::now();
+    load_images(profile)?;
+    let wait = ["kubectl", "wait", "--for=condition=Available", READY_WITHIN];
+    match method {
+        Method::Operator => {
+            program(&["kubectl", "apply", "-f", "deploy/operator/cdi-operator.yaml"])?;
+            program(&["kubectl", "apply", "-f", "deploy/operator/cdi-cr.yaml"])?;
+            program(&[&wait[..], &["cdi/cdi"]].concat())?;
+        }
+        Method::Manifests => {
+            program(&["kubectl", "apply", "-f", "deploy/crds", "-f", "deploy"])?;
+            let deployments = ["deployment", "--all", "--namespace=cdi"];
+            for objects in [&deployments[..], &["apiservice", "v1beta1.upload.cdi.kubevirt.io"]] {
+                program(&[&wait[..], objects].concat())?;
+            }
+        }
+    }
+    eprintln!("installed in {} s", begin.elapsed().as_secs());
+    Ok(())
+}
+
+/// Builds the images of an installation and puts them where nodes find them.
+///
+/// # Errors
+/// When an image cannot be built or loaded.
+pub fn load_images(profile: Profile) -> Result<()> {
     for archive in image::build(&image::installed(profile)?, profile)? {
         program(&["load", &archive.display().to_string()])?;
     }
-    program(&["kubectl", "apply", "-f", "deploy/crds", "-f", "deploy"])?;
-    let deployments = ["deployment", "--all", "--namespace=cdi"];
-    for objects in [&deployments[..], &["apiservice", "v1beta1.upload.cdi.kubevirt.io"]] {
-        let wait = ["kubectl", "wait", "--for=condition=Available", READY_WITHIN];
-        program(&[&wait[..], objects].concat())?;
-    }
-    eprintln!("installed in {} s", begin.elapsed().as_secs());
     Ok(())
 }
 
@@ -61,4 +109,18 @@ pub fn update(names: &[&str]) -> Result<()> {
     }
     eprintln!("updated in {} s", begin.elapsed().as_secs());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_install_are_parsed_in_any_order() {
+        let parsed = |options: &[&str]| parse(options).ok();
+        assert_eq!(parsed(&[]), Some((Profile::Release, Method::Operator)));
+        assert_eq!(parsed(&["--manifests", "--dev"]), Some((Profile::Dev, Method::Manifests)));
+        assert_eq!(parsed(&["--tests"]), Some((Profile::Tests, Method::Operator)));
+        assert_eq!(parsed(&["--operator"]), None);
+    }
 }

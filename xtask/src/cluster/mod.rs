@@ -9,7 +9,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::image::Profile;
 use crate::test::{PROGRAMS_ARE_BUILT, Report, note_skipped};
 use crate::{deps, shell};
 
@@ -52,7 +51,7 @@ pub fn cargo_build(programs: &[&str]) -> Command {
 pub fn run(arguments: &[&str]) -> Result<()> {
     match arguments {
         ["test"] => return crate::test::run_cluster_tests(),
-        ["install", rest @ ..] => return install::install(profile(rest)?),
+        ["install", options @ ..] => return install::run(options),
         ["update", names @ ..] if !names.is_empty() => return install::update(names),
         ["update"] => {
             bail!("`cluster update` takes the names of images or packages: cdi-controller")
@@ -61,15 +60,6 @@ pub fn run(arguments: &[&str]) -> Result<()> {
         _ => deps::install(deps::BUILD)?,
     }
     program(arguments)
-}
-
-fn profile(options: &[&str]) -> Result<Profile> {
-    Ok(match options {
-        [] => Profile::Release,
-        ["--dev"] => Profile::Dev,
-        ["--tests"] => Profile::Tests,
-        _ => bail!("`cluster install` takes --dev or --tests, not {}", options.join(" ")),
-    })
 }
 
 /// Runs the program of `tests/cluster`.

@@ -15,6 +15,8 @@ use crate::test::{FailedTest, FlakyTest, Report, TestOutput};
 const RIG: &[&str] = &["rig"];
 /// Tests of the installed system. They run in the first round.
 const SYSTEM: &[&str] = &["control", "golden", "clones"];
+/// Installs, upgrades and removes with the operator, in a cluster where nothing is installed. They run in the second round.
+const OPERATOR: &[&str] = &["operator"];
 /// Compares permissions with the requests that all tests before it have caused.
 const PERMISSIONS: &[&str] = &["rights"];
 
@@ -26,7 +28,7 @@ const THREADS: &str = "24";
 const REPEATED_MAX: usize = 5;
 
 /// Brings a cluster up, installs this project, runs the tests, takes the cluster down and looks for what was left; then again
-/// with the tests of the cluster alone.
+/// with the tests of the cluster itself, and with those of the operator.
 ///
 /// # Errors
 /// When a test fails twice, or something is left.
@@ -34,12 +36,18 @@ pub fn run(report: &mut Report) -> Result<()> {
     prepare_tests(report)?;
     shell::headline("cluster, round 1 of 2: this project installed");
     in_cluster(|| {
-        report.time("install in the cluster", || install::install(Profile::Tests))?;
+        report.time("install in the cluster", || {
+            install::install(Profile::Tests, install::Method::Manifests)
+        })?;
         run_programs("system tests, and tests of the cluster", &[RIG, SYSTEM].concat(), report)?;
         run_programs("permission tests", PERMISSIONS, report)
     })?;
-    shell::headline("cluster, round 2 of 2: the cluster alone");
-    in_cluster(|| run_programs("tests of the cluster, second round", RIG, report))
+    shell::headline("cluster, round 2 of 2: the cluster alone, then the operator in it");
+    in_cluster(|| {
+        run_programs("tests of the cluster, second round", RIG, report)?;
+        report.time("load the images", || install::load_images(Profile::Tests))?;
+        run_programs("operator tests", OPERATOR, report)
+    })
 }
 
 fn in_cluster(tests: impl FnOnce() -> Result<()>) -> Result<()> {

@@ -3,10 +3,8 @@
 use api::names;
 use serde_json::Value;
 
-use super::{CDI, FOLLOW, FORKLIFT, SNAPSHOT, named, review_rules, rule};
+use super::{CDI, CONTROLLER_LEASE, FOLLOW, FORKLIFT, SNAPSHOT, named, review_rules, rule};
 
-/// The leader-election lease, the same as upstream CDI's.
-const LEASE: &str = "cdi-controller-leader-election-helper";
 /// The name of OpenShift's singleton objects.
 const OPENSHIFT: &str = "cluster";
 
@@ -90,11 +88,11 @@ pub(super) fn in_namespace() -> Vec<Value> {
         named("", &["configmaps"], &[names::PLATFORM_CA_CONFIG_MAP], &["update", "delete"]),
         // Secrets that DataImportCrons and the Ingress of the upload proxy name.
         rule("", &["secrets"], &["get"]),
-        // Leftover polling jobs are deleted; creating them is a role of its own.
+        // Orphaned polling jobs are deleted; creating them is a role of its own.
         rule("batch", &["cronjobs"], &["list", "watch", "delete"]),
         rule("batch", &["jobs"], &["delete"]),
         rule("coordination.k8s.io", &["leases"], &["create"]),
-        named("coordination.k8s.io", &["leases"], &[LEASE], &["get", "update"]),
+        named("coordination.k8s.io", &["leases"], &[CONTROLLER_LEASE], &["get", "update"]),
         rule("networking.k8s.io", &["ingresses"], FOLLOW),
         rule("route.openshift.io", &["routes"], FOLLOW),
     ]

@@ -3,13 +3,14 @@
 //! `tests/e2e/rights` compares the programs' permissions with their requests in a real cluster, both ways.
 
 mod controller;
+mod operator;
 mod programs;
 mod users;
 
 use api::names;
 use serde_json::{Value, json};
 
-use super::{Settings, object};
+use super::{DESCRIPTION, Settings, object};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
@@ -25,6 +26,15 @@ const FOLLOW: &[&str] = &["list", "watch"];
 const WITHOUT_PROGRAM: [&str; 2] = [POLLER, "cdi-metrics-reader"];
 /// The account of polling jobs.
 const POLLER: &str = "cdi-cronjob";
+/// The account of the operator.
+const OPERATOR: &str = "cdi-operator";
+const OPERATOR_CLUSTER_ROLE: &str = "cdi-operator-cluster";
+/// The operator's roles with the permissions that it grants.
+const GRANTED: &str = "cdi-operator-granted";
+const GRANTED_DESCRIPTION: &str = "Kubernetes lets the operator create only roles whose permissions it has. These are \
+     the permissions of the programs and users of CDI. The operator itself does not use them.";
+/// The lease of the controllers, the same as upstream CDI's.
+const CONTROLLER_LEASE: &str = "cdi-controller-leader-election-helper";
 /// The account of the controller.
 const CONTROLLER: &str = names::CONTROLLER_ACCOUNT;
 
@@ -42,12 +52,58 @@ fn paths(paths: &[&str]) -> Value {
     json!({ "nonResourceURLs": paths, "verbs": ["get"] })
 }
 
-/// Accounts, roles and bindings.
+/// Accounts, roles and bindings of an installation whose operator keeps the certificates only.
 pub(super) fn objects(settings: &Settings) -> Vec<Value> {
-    let mut all = accounts(settings);
+    let mut all = vec![account(OPERATOR, settings)];
+    all.extend(deployed(settings));
+    let namespace = &settings.namespace;
+    let rules = (programs::operator(), programs::operator_in_namespace(namespace));
+    all.extend(operator_roles(rules, settings));
+    all
+}
+
+/// Accounts, roles and bindings of users and of all programs but the operator.
+pub(super) fn deployed(settings: &Settings) -> Vec<Value> {
+    let others = names::SERVICE_ACCOUNTS.into_iter().filter(|name| *name != OPERATOR);
+    let mut all: Vec<_> = others.map(|name| account(name, settings)).collect();
     all.extend(users::objects(settings.viewers));
     all.extend(cluster_wide(settings));
     all.extend(in_namespace(settings));
+    all
+}
+
+/// The account and roles of an operator that installs what a CDI object describes.
+pub(super) fn installer(settings: &Settings) -> Vec<Value> {
+    let mut all = vec![account(OPERATOR, settings)];
+    let own = (operator::cluster_wide(settings), operator::in_namespace(settings));
+    all.extend(operator_roles(own, settings));
+    let [everywhere, in_namespace] =
+        ["ClusterRole", "Role"].map(|kind| operator::granted(settings, kind));
+    let mut granted = cluster_role_of((GRANTED, OPERATOR, &everywhere), settings);
+    granted.extend(role_of((GRANTED, OPERATOR, in_namespace), settings));
+    for role in granted.iter_mut().filter(|role| role["rules"].is_array()) {
+        role["metadata"]["annotations"] = json!({ DESCRIPTION: GRANTED_DESCRIPTION });
+    }
+    all.extend(granted);
+    all
+}
+
+/// The account and roles of the check before an installation.
+pub(super) fn checker(settings: &Settings, name: &str) -> Vec<Value> {
+    let (everywhere, in_namespace) = operator::check_rules(settings);
+    let mut all = vec![account(name, settings)];
+    all.extend(cluster_role_of((name, name, &everywhere), settings));
+    all.extend(role_of((name, name, in_namespace), settings));
+    all
+}
+
+/// Roles of the operator, by their rules: in all namespaces, and in its own.
+fn operator_roles(
+    (everywhere, in_namespace): (Vec<Value>, Vec<Value>),
+    settings: &Settings,
+) -> Vec<Value> {
+    let mut all = cluster_role_of((OPERATOR_CLUSTER_ROLE, OPERATOR, &everywhere), settings);
+    all.extend(role_of((OPERATOR, OPERATOR, in_namespace), settings));
     all
 }
 
@@ -78,17 +134,13 @@ pub(super) fn polling_jobs(settings: &Settings) -> Vec<Value> {
 /// The controller's role for CronJobs.
 const POLLING_JOBS: &str = "cdi-polling-jobs";
 
-fn accounts(settings: &Settings) -> Vec<Value> {
-    let place = Some(settings.namespace.as_str());
-    let account = |name| {
-        let rest = if WITHOUT_PROGRAM.contains(&name) {
-            json!({ "automountServiceAccountToken": false })
-        } else {
-            json!({})
-        };
-        object("v1", "ServiceAccount", name, place, "", rest)
+fn account(name: &str, settings: &Settings) -> Value {
+    let rest = if WITHOUT_PROGRAM.contains(&name) {
+        json!({ "automountServiceAccountToken": false })
+    } else {
+        json!({})
     };
-    names::SERVICE_ACCOUNTS.into_iter().map(account).collect()
+    object("v1", "ServiceAccount", name, Some(&settings.namespace), "", rest)
 }
 
 fn cluster_role(name: &str, rules: &[Value]) -> Value {
@@ -102,47 +154,47 @@ fn bound(kind: &str, role: &str, account: &str, settings: &Settings) -> Value {
     })
 }
 
-/// The cluster-wide permissions of a program, and its account.
+/// The cluster-wide permissions of the programs, and of the readers of metrics.
 fn cluster_wide(settings: &Settings) -> Vec<Value> {
     let roles = [
         ("cdi", CONTROLLER, controller::cluster_wide()),
         ("cdi-apiserver", "cdi-apiserver", programs::apiserver()),
         ("cdi-uploadproxy", "cdi-uploadproxy", programs::uploadproxy()),
         ("cdi-metrics-reader", "cdi-metrics-reader", vec![paths(&["/metrics"])]),
-        ("cdi-operator-cluster", "cdi-operator", programs::operator()),
     ];
-    let mut all = Vec::new();
-    for (name, account, rules) in roles {
-        all.push(cluster_role(name, &rules));
-        let bound = bound("ClusterRole", name, account, settings);
-        // The controller's binding has upstream CDI's name, that of its account.
-        let binding = if account == CONTROLLER { account } else { name };
-        all.push(object(RBAC_V1, "ClusterRoleBinding", binding, None, "", bound));
-    }
-    all
+    roles
+        .iter()
+        .flat_map(|(name, account, rules)| cluster_role_of((*name, *account, rules), settings))
+        .collect()
 }
 
-/// The permissions of a program in the namespace of the installation.
+fn cluster_role_of(
+    (name, account, rules): (&str, &str, &[Value]),
+    settings: &Settings,
+) -> Vec<Value> {
+    let bound = bound("ClusterRole", name, account, settings);
+    // Upstream CDI's names: some bindings have that of the account.
+    let binding = if ["cdi", OPERATOR_CLUSTER_ROLE].contains(&name) { account } else { name };
+    vec![cluster_role(name, rules), object(RBAC_V1, "ClusterRoleBinding", binding, None, "", bound)]
+}
+
+/// The permissions of the programs in the namespace of the installation.
 fn in_namespace(settings: &Settings) -> Vec<Value> {
-    let place = Some(settings.namespace.as_str());
     let roles = [
         ("cdi-deployment", CONTROLLER, controller::in_namespace()),
         ("cdi-apiserver", "cdi-apiserver", programs::apiserver_in_namespace()),
         ("cdi-uploadproxy", "cdi-uploadproxy", programs::uploadproxy_in_namespace()),
-        ("cdi-operator", "cdi-operator", programs::operator_in_namespace(&settings.namespace)),
     ];
-    let mut all = Vec::new();
-    for (name, account, rules) in roles {
-        all.push(object(RBAC_V1, "Role", name, place, "", json!({ "rules": rules })));
-        let bound = bound("Role", name, account, settings);
-        all.push(object(RBAC_V1, "RoleBinding", name, place, "", bound));
-    }
-    // The front-proxy CA and headers are in a ConfigMap that every aggregated API may read.
-    let reader =
-        bound("Role", "extension-apiserver-authentication-reader", "cdi-apiserver", settings);
-    let (kind, name) = ("RoleBinding", "cdi-extension-apiserver-authentication");
-    all.push(object(RBAC_V1, kind, name, Some("kube-system"), "", reader));
-    all
+    roles.into_iter().flat_map(|role| role_of(role, settings)).collect()
+}
+
+fn role_of((name, account, rules): (&str, &str, Vec<Value>), settings: &Settings) -> Vec<Value> {
+    let place = Some(settings.namespace.as_str());
+    let bound = bound("Role", name, account, settings);
+    vec![
+        object(RBAC_V1, "Role", name, place, "", json!({ "rules": rules })),
+        object(RBAC_V1, "RoleBinding", name, place, "", bound),
+    ]
 }
 
 /// Token and access reviews, for readers of metrics.

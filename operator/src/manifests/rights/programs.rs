@@ -25,14 +25,22 @@ pub(super) fn apiserver() -> Vec<Value> {
         rule(CDI, &["datavolumes", "dataimportcrons"], &["get", "list"]),
         rule(CDI, &["cdis"], &["list"]),
         settings(),
+        // The CA and headers of the front proxy, in `kube-system`. As a cluster-wide rule for one name, it needs no object in
+        // that namespace, which the owner of the installation could not delete.
+        named(
+            "",
+            &["configmaps"],
+            &["extension-apiserver-authentication"],
+            &["get", "list", "watch"],
+        ),
     ]
 }
 
-/// The Secret of the token keys, created by the first of its processes.
+/// The Secret of the token keys, created by the first of its processes, and again if it is deleted.
 pub(super) fn apiserver_in_namespace() -> Vec<Value> {
     vec![
         rule("", &["secrets"], &["create"]),
-        named("", &["secrets"], &[names::SIGNING_KEY_SECRET], &["get"]),
+        named("", &["secrets"], &[names::SIGNING_KEY_SECRET], &["get", "list", "watch"]),
     ]
 }
 
