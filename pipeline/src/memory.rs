@@ -9,7 +9,8 @@
 //! | an eighth | clusters that are parked in one pass |
 //! | an eighth | their index |
 //!
-//! Routes that park nothing leave the last two shares to the source. Outside the budget: the history of xz and zstd, and
+//! Routes that park nothing leave the last two shares to the source. An image of at most a quarter of the budget may be
+//! parked as a whole: it fills no more of the first two shares than its own length either. Outside the budget: the history of xz and zstd, and
 //! parallel parts of a compressed stream ([`MemoryShares::parts`]).
 
 use contract::ByteCount;

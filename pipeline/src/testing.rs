@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::sink::Sink;
+use crate::sink::{ParkingSpace, Sink};
 
 /// What old data looks like.
 pub const GARBAGE: u8 = 0xaa;
@@ -14,18 +14,28 @@ pub const GARBAGE: u8 = 0xaa;
 #[derive(Debug)]
 pub struct MemorySink {
     bytes: Mutex<Vec<u8>>,
+    /// Bytes of the disk; what is behind them is for parking.
+    size: usize,
     starts_zeroed: bool,
 }
 
 impl MemorySink {
     /// Starts zeroed, like a new file.
     pub fn zeroed(size: usize) -> Self {
-        Self { bytes: Mutex::new(vec![0; size]), starts_zeroed: true }
+        Self { bytes: Mutex::new(vec![0; size]), size, starts_zeroed: true }
     }
 
     /// Full of old data ([`GARBAGE`]): like a device that cannot zero itself.
     pub fn garbage(size: usize) -> Self {
-        Self { bytes: Mutex::new(vec![GARBAGE; size]), starts_zeroed: false }
+        Self { bytes: Mutex::new(vec![GARBAGE; size]), size, starts_zeroed: false }
+    }
+
+    /// With `len` bytes behind the disk in which bytes can be parked.
+    #[must_use]
+    pub fn with_parking_space(mut self, len: usize) -> Self {
+        let garbage = if self.starts_zeroed { 0 } else { GARBAGE };
+        self.bytes.get_mut().resize(self.size + len, garbage);
+        self
     }
 
     /// All of it.
@@ -43,9 +53,20 @@ impl MemorySink {
     }
 
     fn with_part<T>(&self, at: u64, len: u64, act: impl FnOnce(&mut [u8]) -> T) -> io::Result<T> {
+        self.with_part_of(self.size, at, len, act)
+    }
+
+    fn with_part_of<T>(
+        &self,
+        size: usize,
+        at: u64,
+        len: u64,
+        act: impl FnOnce(&mut [u8]) -> T,
+    ) -> io::Result<T> {
         let part =
             usize::try_from(at).ok().zip(at.checked_add(len).and_then(|end| end.try_into().ok()));
         let mut bytes = self.lock();
+        let bytes = &mut bytes[..size];
         match part.and_then(|(from, to): (usize, usize)| bytes.get_mut(from..to)) {
             Some(part) => Ok(act(part)),
             None => Err(io::Error::new(io::ErrorKind::InvalidInput, "over the end of the target")),
@@ -64,6 +85,26 @@ impl Sink for MemorySink {
 
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.with_part(at, buffer.len() as u64, |part| buffer.copy_from_slice(part))
+    }
+
+    fn parking_space(&self, _file_max: u64) -> ParkingSpace {
+        let range = 0..self.lock().len() as u64;
+        ParkingSpace { range, limited_by: "the memory ends there".to_owned() }
+    }
+
+    fn park_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let end = self.lock().len();
+        self.with_part_of(end, at, bytes.len() as u64, |part| part.copy_from_slice(bytes))
+    }
+
+    fn read_parked_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let end = self.lock().len();
+        self.with_part_of(end, at, buffer.len() as u64, |part| buffer.copy_from_slice(part))
+    }
+
+    fn clear_parked_at(&self, at: u64, len: u64) -> io::Result<()> {
+        let end = self.lock().len();
+        self.with_part_of(end, at, len, |part| part.fill(0))
     }
 
     fn starts_zeroed(&self) -> bool {
@@ -144,6 +185,24 @@ impl<S: Sink> Sink for FailingSink<S> {
 
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(at, buffer)
+    }
+
+    fn parking_space(&self, file_max: u64) -> ParkingSpace {
+        self.inner.parking_space(file_max)
+    }
+
+    fn park_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.count_write()?;
+        self.inner.park_at(at, bytes)
+    }
+
+    fn read_parked_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.inner.read_parked_at(at, buffer)
+    }
+
+    fn clear_parked_at(&self, at: u64, len: u64) -> io::Result<()> {
+        self.count_write()?;
+        self.inner.clear_parked_at(at, len)
     }
 
     fn starts_zeroed(&self) -> bool {

@@ -7,7 +7,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::arguments;
 use crate::block_options::BlockOptions;
-use crate::disk::SparseDisk;
+use crate::disk::{Fill, SparseDisk};
 use crate::qcow2_options::{Change, Qcow2Options};
 use crate::tool::{Tool, require_tool};
 
@@ -74,6 +74,23 @@ impl QemuImg {
     }
 
     /// A vmdk, vdi, vhd or vhdx file of the disk, with its later writes.
+    /// A qcow2 image whose second cluster of the disk is its first, and the disk in it, of `len` bytes. It is valid, and
+    /// cannot be read in one pass, whatever the target.
+    pub fn qcow2_with_a_cluster_used_twice(&self, len: u64) -> (Vec<u8>, Vec<u8>) {
+        let how = Qcow2Options::default();
+        let disk = SparseDisk::new(len).with(0, len, Fill::Pattern);
+        let (mut image, mut disk) = (self.qcow2(&disk, &how).bytes(), disk.bytes());
+        let offset = |at: usize| {
+            let entry = image[at..at + 8].try_into().expect("eight bytes");
+            usize::try_from(u64::from_be_bytes(entry) & 0x00ff_ffff_ffff_fe00).expect("an offset")
+        };
+        let table = offset(offset(40)); // from the L1 table, whose offset is in the header
+        image.copy_within(table..table + 8, table + 8);
+        let cluster = 1 << how.cluster_bits;
+        disk.copy_within(..cluster, cluster);
+        (image, disk)
+    }
+
     pub fn blocks(&self, disk: &SparseDisk, how: &BlockOptions) -> Image {
         let raw = Image::empty();
         disk.write_to(raw.path());

@@ -189,7 +189,15 @@ fn names_work(journal: &Path) -> bool {
 #[test]
 fn scratch_space_is_requested_only_if_needed() {
     in_own_network(|| {
-        let Some(image) = image_with_many_snapshots() else { return };
+        let (Some(parked), Some(image)) = (image_with_many_snapshots(), image_out_of_order())
+        else {
+            return;
+        };
+        let server = FaultServer::in_memory(&parked);
+        let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
+        pod.run().expect_success();
+        assert!(pod.termination_message().contains("\"scratchSpaceRequired\":false"));
+
         let server = FaultServer::in_memory(&image);
         let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
         let pod = pod.file("shared/nothing", "").variable("IMPORTER_DONE_FILE", "/shared/done");
@@ -210,7 +218,7 @@ fn scratch_space_is_requested_only_if_needed() {
 #[test]
 fn too_small_scratch_space_and_volume_have_different_errors() {
     in_own_network(|| {
-        let Some(image) = image_with_many_snapshots() else { return };
+        let Some(image) = image_out_of_order() else { return };
         let server = FaultServer::in_memory(&image);
         let Some(full) = FileSystem::new(FileSystemKind::Tmpfs, 2 * MIB) else { return };
         let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
@@ -221,6 +229,28 @@ fn too_small_scratch_space_and_volume_have_different_errors() {
         assert!(TOO_SMALL.iter().all(|text| !words.contains(text)), "{words}");
         assert!(pod.names_in("data").is_empty() && pod.names_in("scratch").is_empty());
     });
+}
+
+#[test]
+fn scratch_space_is_requested_where_the_volume_has_no_space_to_park_in() {
+    in_own_network(|| {
+        let Some(image) = image_with_many_snapshots() else { return };
+        let Some(volume) = FileSystem::new(FileSystemKind::Tmpfs, 9 * MIB) else { return };
+        let server = FaultServer::in_memory(&image);
+        let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
+        std::fs::remove_dir(pod.path("data")).unwrap();
+        let pod = pod.mounting("data", &volume);
+        let log = pod.run().expect_success().stderr;
+        assert!(log.contains("the volume has space for 524288 bytes behind the disk"), "{log}");
+        assert!(pod.termination_message().contains("\"scratchSpaceRequired\":true"));
+        assert!(pod.names_in("data").is_empty());
+    });
+}
+
+/// 8 MiB, compressed, so that it can be read in order only.
+fn image_out_of_order() -> Option<Vec<u8>> {
+    let (image, _) = QemuImg::require()?.qcow2_with_a_cluster_used_twice(8 * MIB);
+    compress(Compressor::GZIP.level(1), &image)
 }
 
 /// A disk of 8 MiB and 64 MiB of its past, compressed, so that it can be read in order only.

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use testkit::{Fault, FaultServer, Fill, Image, MIB, Qcow2Options, QemuImg, Random, SparseDisk};
+use testkit::{
+    Fault, FaultServer, Fill, Image, MIB, Qcow2Options, QemuImg, Random, SparseDisk, arguments,
+};
 use tests::{Import, Kind, LIMIT, Target, report};
 
 const LEN: u64 = 72 * MIB;
@@ -104,6 +106,43 @@ fn resumed_import_has_the_right_digest() {
     let whole = Target::file();
     let again = Import::new(server.url(), whole.path()).flag("--digest").report();
     assert_eq!(report["digest"], again["digest"]);
+}
+
+/// One pass over a full disk with two snapshots of other content: by the time of the kill, clusters are parked behind it.
+#[test]
+fn a_disk_killed_while_clusters_are_parked_behind_it_never_gets_its_name() {
+    const SIZE: u64 = 6 * MIB;
+    let Some(qemu) = QemuImg::require() else { return };
+    let how = Qcow2Options { cluster_bits: 21, ..Qcow2Options::default() };
+    let image = qemu.qcow2(&SparseDisk::new(SIZE), &how);
+    for byte in [1, 2, 3] {
+        qemu.qemu_io(image.path(), &[&format!("write -P {byte} 0 6M")]);
+        qemu.run(arguments!["snapshot", "-c", byte.to_string(), image.path()]);
+    }
+    let (wire, disk) = (image.bytes(), vec![3; SIZE as usize]);
+    for target in [Some(Target::file()), Target::device(SIZE + 16 * MIB)].into_iter().flatten() {
+        let server = FaultServer::in_memory(&wire).always(Fault::StallAt(28 * MIB));
+        // The digest is calculated in order, so the image is read once. With so little memory no cluster stays there.
+        let import = || {
+            let import = Import::new(server.url(), target.path()).option("--memory", "4Mi");
+            import.option("--journal", journal(&target)).flag("--digest")
+        };
+        let running = import().start();
+        server.wait_for_stall(LIMIT);
+        let partial = target.folder().join(".disk.img.cdi-partial");
+        let deadline = Instant::now() + LIMIT;
+        while partial.exists() && std::fs::metadata(&partial).unwrap().len() <= SIZE {
+            assert!(Instant::now() < deadline, "nothing is parked behind the disk");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        running.kill();
+        target.expect_unfinished(&disk, "killed");
+        server.heal();
+        let report = import().report();
+        assert_eq!((&report["route"], resumed_at(&report)), (&"one pass".into(), 0));
+        assert_eq!(report["scratchBytes"], 0);
+        target.expect(&disk, "again");
+    }
 }
 
 #[test]

@@ -22,6 +22,8 @@ const RESERVED_ENTRY: u64 = 8;
 pub(super) struct Decoder {
     pub(super) layout: Arc<dyn Layout>,
     pub(super) limits: Limits,
+    /// No more than `Limits::whole_image_bytes` have come: whatever is parked is in memory.
+    is_small: bool,
     window: Window,
     /// Bytes before this have been passed on, understood, parked or dropped.
     pub(super) cursor: u64,
@@ -73,8 +75,9 @@ impl Decoder {
             parking: Parking::new(
                 layout.virtual_size(),
                 layout.park_alignment(),
-                limits.parked_bytes,
+                limits.parked_bytes.max(limits.whole_image_bytes),
             ),
+            is_small: true,
             limits,
             window: Window::default(),
             cursor: head_len,
@@ -90,6 +93,11 @@ impl Decoder {
         })
     }
 
+    /// Permits parking behind the disk, in the whole clusters of `space`.
+    pub(super) fn add_space_behind(&mut self, space: &Range<u64>) {
+        self.parking.add_space_behind(space);
+    }
+
     /// Takes the next bytes of the file, any number of them, and passes on to `output` what they mean.
     ///
     /// # Errors
@@ -100,6 +108,10 @@ impl Decoder {
         output: &mut dyn Output,
     ) -> Result<(), OnePassError> {
         let end = self.window.end(chunk);
+        if self.is_small && end > self.limits.whole_image_bytes as u64 {
+            self.is_small = false;
+            self.parking.limit_memory(self.limits.parked_bytes, output)?;
+        }
         while let Some(item) = self.next_item(end) {
             self.pass_unknown(item.host.start, chunk, output)?;
             self.check_overlap(&item)?;
@@ -337,9 +349,7 @@ impl From<ParkError> for OnePassError {
     fn from(error: ParkError) -> Self {
         match error {
             ParkError::Output(error) => Self::Output(error),
-            ParkError::Full => Self::NeedsRandomAccess {
-                because: "more clusters precede their tables than memory and disk can hold".into(),
-            },
+            ParkError::Full => Self::ParkingFull,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Clusters of the disk that are free for parking: those that have not received data of their own.
+//! Clusters of the target that are free for parking: those of the disk that have not received data of their own, and then
+//! those behind the disk, where the target has space there.
 
 use std::ops::Range;
 
@@ -10,11 +11,11 @@ const BITS_MAX: u64 = 16 << 20;
 /// Slots are searched in ranges of about this many bytes, so that neighbours can be parked next to each other.
 const SEARCH_LEN: u64 = 1 << 20;
 
-/// The free clusters of a disk, by number. A *slot* is a cluster that holds parked bytes.
+/// The free clusters of a target, by number. A *slot* is a cluster that holds parked bytes.
 ///
 /// ```text
-///   0 ───────────────── not searched ────────────────► sought ── searched ──► end of the disk
-///                                                             taken, idle or slot
+///   0 ───── not searched ────► sought ── searched ──► end of the disk ── used ──► behind.start ── unused ──► behind.end
+///                                     taken, idle or slot             idle or slot
 /// ```
 #[derive(Debug)]
 pub(super) struct FreeClusters {
@@ -26,6 +27,8 @@ pub(super) struct FreeClusters {
     shift: u32,
     /// Clusters from here on have been searched: those not taken then are slots or idle, or were taken since.
     sought: u64,
+    /// Whole clusters behind the disk that were never slots. The guest has no data there.
+    behind: Range<u64>,
     idle: Runs,
     /// Idle and not zero: they were slots.
     dirty: Runs,
@@ -42,9 +45,15 @@ impl FreeClusters {
             taken: vec![0; words as usize], // at most BITS_MAX / 64 + 1
             shift,
             sought: clusters,
+            behind: 0..0,
             idle: Runs::default(),
             dirty: Runs::default(),
         }
+    }
+
+    /// Adds the whole clusters in `space`, which begins at the end of the disk or behind it.
+    pub(super) fn add_space_behind(&mut self, space: &Range<u64>) {
+        self.behind = space.start.div_ceil(self.cluster_size)..space.end / self.cluster_size;
     }
 
     pub(super) fn index_bytes(&self) -> usize {
@@ -68,13 +77,17 @@ impl FreeClusters {
         self.dirty.remove(clusters)
     }
 
-    /// A cluster to park in: `preferred`, or else one near the end of the disk. `None`: no cluster is free.
+    /// A cluster to park in: `preferred`, or else one near the end of the disk, or else one behind it. `None`: no cluster
+    /// is free.
     pub(super) fn allocate(&mut self, preferred: Option<u64>) -> Option<u64> {
         let slot = match preferred {
             Some(preferred) if self.idle.contains(preferred) => preferred,
             _ => {
                 if self.idle.is_empty() {
                     self.seek();
+                }
+                if self.idle.is_empty() {
+                    self.extend_behind();
                 }
                 self.idle.last()?.start
             }
@@ -120,6 +133,16 @@ impl FreeClusters {
         self.idle.insert(self.sought..end);
     }
 
+    /// The disk has no free cluster: takes the next ones behind it.
+    fn extend_behind(&mut self) {
+        let clusters = (SEARCH_LEN / self.cluster_size).max(1);
+        let end = self.behind.end.min(self.behind.start.saturating_add(clusters));
+        if self.behind.start < end {
+            self.idle.insert(self.behind.start..end);
+            self.behind.start = end;
+        }
+    }
+
     fn mark(&mut self, cluster: u64) {
         let bit = cluster >> self.shift;
         self.taken[(bit / 64) as usize] |= 1 << (bit % 64);
@@ -128,7 +151,7 @@ impl FreeClusters {
     /// Whether the guest may have data there. Never false if it has.
     pub(super) fn is_taken(&self, cluster: u64) -> bool {
         let bit = cluster >> self.shift;
-        self.taken[(bit / 64) as usize] & 1 << (bit % 64) != 0
+        cluster < self.clusters && self.taken[(bit / 64) as usize] & 1 << (bit % 64) != 0
     }
 }
 
@@ -161,6 +184,23 @@ mod tests {
         assert_eq!(numbers(free.occupy(&(0..1))), [0]);
         assert_eq!(numbers(free.occupy(&(0..1))), []);
         assert_eq!(numbers(free.drain_dirty()), [2]);
+    }
+
+    #[test]
+    fn clusters_behind_the_disk_are_allocated_once_the_disk_has_none() {
+        let mut free = FreeClusters::new(4 * 512 + 300, 512);
+        free.add_space_behind(&(4 * 512 + 300..8 * 512 + 511));
+        assert_eq!(free.occupy(&(0..3)), []);
+        let slots: Vec<u64> = std::iter::from_fn(|| free.allocate(None)).collect();
+        assert_eq!(
+            slots,
+            [3, 5, 6, 7],
+            "neither the part at the end of the disk nor that at the end of the space"
+        );
+        assert!(slots[1..].iter().all(|&slot| !free.is_taken(slot)));
+        free.release(5..7);
+        assert_eq!(free.allocate(None), Some(5));
+        assert_eq!(numbers(free.drain_dirty()), [6]);
     }
 
     #[test]

@@ -18,9 +18,11 @@
 //! compressed. Their guest address is unknown then, or whether they are in use at all. They are *parked*:
 //!
 //! 1. Zeroes take no space: only the index records them.
-//! 2. Then memory, up to [`Limits::parked_bytes`].
+//! 2. Then memory, up to [`Limits::parked_bytes`]; all of a small image ([`Limits::whole_image_bytes`]).
 //! 3. Then the target. Guest ranges that have not received their own data are free. No image has more clusters in use
 //!    than its disk has.
+//! 4. Then the target behind the disk, if it has space there ([`OnePass::with_space_behind`]): clusters that only
+//!    snapshots use, and old tables, can be more than a full disk has free.
 //!
 //! ```text
 //!       the disk, in the target
@@ -45,8 +47,9 @@
 //! share a sector, and a copy of each last sector is kept for a while, in case another cluster, of a later table,
 //! begins in it.
 //!
-//! [`OnePassError::NeedsRandomAccess`] is returned when more is parked than fits into memory and target (an image full of
-//! old snapshots on a full disk), when the index exceeds [`Limits::index_bytes`], and when bytes are used twice.
+//! [`OnePassError::ParkingFull`] is returned when more is parked than fits into memory and target (an image full of old
+//! snapshots on a full disk, without space behind it), and [`OnePassError::NeedsRandomAccess`] when the index exceeds
+//! [`Limits::index_bytes`] and when bytes are used twice.
 //!
 //! A stream-optimised vmdk needs none of this: its grains contain their guest address. Its tables are only compared.
 //!
@@ -74,6 +77,7 @@ mod tables;
 mod window;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use output::Output;
@@ -103,6 +107,16 @@ impl OnePass {
             Some(markers) => OnePassMode::Grains(Box::new(Grains::new(layout, markers, limits))),
             None => OnePassMode::Tables(Box::new(Decoder::new(layout, limits)?)),
         }))
+    }
+
+    /// Permits [parking](Output::store) in the addresses of `space` that lie behind the disk, too.
+    #[must_use]
+    pub fn with_space_behind(mut self, space: &Range<u64>) -> Self {
+        match &mut self.0 {
+            OnePassMode::Tables(decoder) => decoder.add_space_behind(space),
+            OnePassMode::Grains(_) => {} // nothing is parked
+        }
+        self
     }
 
     /// Decodes the next bytes of the file, any number of them, to `output`.
@@ -137,11 +151,14 @@ pub struct Limits {
     pub index_bytes: usize,
     /// Bytes parked in memory before the target is used for that.
     pub parked_bytes: usize,
+    /// The same for an image of no more than so many bytes, where they are more: all of it can be parked in memory. The
+    /// length of an image is known only at its end, so once more bytes have come `parked_bytes` counts.
+    pub whole_image_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { index_bytes: 12 << 20, parked_bytes: 4 << 20 }
+        Self { index_bytes: 12 << 20, parked_bytes: 4 << 20, whole_image_bytes: 8 << 20 }
     }
 }
 
@@ -154,6 +171,11 @@ pub enum OnePassError {
     /// The output failed.
     #[error(transparent)]
     Output(#[from] io::Error),
+    /// The image may be fine, but too many of its bytes precede the tables that map them.
+    #[error(
+        "the image cannot be read in one pass: more clusters precede their tables than memory and target can hold"
+    )]
+    ParkingFull,
     /// The image may be fine, but its bytes have to be read in another order than they came in.
     #[error("the image cannot be read in one pass: {because}")]
     NeedsRandomAccess {

@@ -27,7 +27,8 @@ pub trait Output {
     /// As [`compressed`](Self::compressed), for bytes that are not (all) in the chunk.
     fn compressed_owned(&mut self, bytes: Vec<u8>, guest: u64) -> io::Result<()>;
 
-    /// Parks `bytes` at `at`, in a range that has not received data of its own, and inside the disk.
+    /// Parks `bytes` at `at`, in a range that has not received data of its own: inside the disk, in the
+    /// [space behind it](crate::one_pass::OnePass::with_space_behind), or at the border of both.
     fn store(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// What was parked in this range turned out to belong there: from now on it is data that has been passed on. There is

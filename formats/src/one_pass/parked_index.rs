@@ -67,6 +67,14 @@ impl ParkedIndex {
         self.memory_used
     }
 
+    /// The ranges in memory, without spares.
+    pub(super) fn in_memory(&self) -> Vec<Range<u64>> {
+        let all = self.by_host.iter();
+        let in_memory =
+            all.filter(|(_, range)| matches!(range.location, ParkedLocation::Memory(_)));
+        in_memory.map(|(&host, range)| host..host + range.len).collect()
+    }
+
     /// The range of the range that contains the byte at `host`, and where it is.
     pub(super) fn containing(&self, host: u64) -> Option<(Range<u64>, &ParkedLocation)> {
         self.last_before(host + 1).filter(|(range, _)| range.contains(&host))

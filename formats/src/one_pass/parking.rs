@@ -1,4 +1,5 @@
-//! Bytes that were read before their guest address was known: in memory, or in free clusters of the target.
+//! Bytes that were read before their guest address was known: in memory, or in free clusters of the target, those behind
+//! the disk included.
 
 use std::io;
 use std::ops::Range;
@@ -35,6 +36,7 @@ impl From<io::Error> for ParkError {
 /// cluster has a part in that slot, so that it is free again once the last of its ranges is gone.
 #[derive(Debug)]
 pub(super) struct Parking {
+    virtual_size: u64,
     cluster_size: u64,
     memory_max: usize,
     index: ParkedIndex,
@@ -63,7 +65,31 @@ impl Claimed {
 impl Parking {
     pub(super) fn new(virtual_size: u64, cluster_size: u64, memory_max: usize) -> Self {
         let free = FreeClusters::new(virtual_size, cluster_size);
-        Self { cluster_size, memory_max, index: ParkedIndex::default(), free }
+        Self { virtual_size, cluster_size, memory_max, index: ParkedIndex::default(), free }
+    }
+
+    /// Permits parking behind the disk, in the whole clusters of `space`.
+    pub(super) fn add_space_behind(&mut self, space: &Range<u64>) {
+        self.free.add_space_behind(&(space.start.max(self.virtual_size)..space.end));
+    }
+
+    /// From now on no more than `memory_max` bytes are parked in memory: what exceeds them moves to the target.
+    pub(super) fn limit_memory(
+        &mut self,
+        memory_max: usize,
+        output: &mut dyn Output,
+    ) -> Result<(), ParkError> {
+        self.memory_max = 0; // what leaves the memory must not return to it
+        for range in self.index.in_memory() {
+            if self.index.memory_used() <= memory_max {
+                break;
+            }
+            if let ParkedLocation::Memory(bytes) = self.index.cut(&range) {
+                self.park(range.start, &bytes, None, output)?;
+            }
+        }
+        self.memory_max = memory_max;
+        Ok(())
     }
 
     /// Memory it takes to remember what is where.
@@ -224,6 +250,8 @@ impl Parking {
         guest: Range<u64>,
         output: &mut dyn Output,
     ) -> Result<(), ParkError> {
+        // The last cluster may end behind the disk, where bytes may be parked.
+        let guest = guest.start..guest.end.min(self.virtual_size);
         let slots = self.slots(&guest);
         for dirty in self.free.occupy(&slots) {
             self.clear(&dirty, output)?;
@@ -277,7 +305,7 @@ impl Parking {
     }
 
     /// A slot for the host cluster around `host`: one that holds other bytes of it, or its presumed home, or a free one
-    /// near the end of the disk, preferably next to the cluster before.
+    /// near the end of the disk or behind it, preferably next to the cluster before.
     fn slot_for(&mut self, host: u64, home: Option<u64>) -> Option<u64> {
         let cluster = host / self.cluster_size * self.cluster_size;
         let slot = |address| address / self.cluster_size;
@@ -396,7 +424,7 @@ mod tests {
 
     /// A disk of eight clusters, and `memory_max` bytes of memory.
     fn parking(memory_max: usize) -> (Parking, Target) {
-        (Parking::new(8 * CLUSTER, CLUSTER, memory_max), Target(vec![0; 8 * CLUSTER as usize]))
+        (Parking::new(8 * CLUSTER, CLUSTER, memory_max), Target(vec![0; 12 * CLUSTER as usize]))
     }
 
     /// Every byte different from its neighbours, and none zero.
@@ -423,6 +451,38 @@ mod tests {
             assert!(is_zero(location), "vacated");
         }
         assert!(matches!(parking.vacate(0..CLUSTER, &mut target), Err(ParkError::Full)));
+    }
+
+    #[test]
+    fn parked_clusters_move_behind_a_full_disk_and_leave_no_trace_there() {
+        let (mut parking, mut target) = parking(0);
+        parking.add_space_behind(&(8 * CLUSTER..12 * CLUSTER));
+        let host = 10 * CLUSTER..14 * CLUSTER;
+        parking.park(host.start, &bytes(&host), None, &mut target).unwrap();
+        for guest in 0..8 {
+            parking.vacate(guest * CLUSTER..(guest + 1) * CLUSTER, &mut target).unwrap();
+        }
+        assert!(is_zero(&target.0[..8 * CLUSTER as usize]), "vacated");
+        let more = parking.park(20 * CLUSTER, &[1], None, &mut target);
+        assert!(matches!(more, Err(ParkError::Full)), "{more:?}");
+        let claimed = host.start..host.start + 2 * CLUSTER;
+        assert_eq!(parking.claim_all(&claimed, &mut target).unwrap(), bytes(&claimed));
+        parking.abandon(&mut target).unwrap();
+        assert!(is_zero(&target.0));
+    }
+
+    #[test]
+    fn a_lower_memory_limit_moves_what_exceeds_it_to_the_target() {
+        for memory_max in [0, 1500, 3000, 9999] {
+            let (mut parking, mut target) = parking(9999);
+            let host = 10 * CLUSTER + 100..14 * CLUSTER;
+            parking.park(host.start, &bytes(&host), None, &mut target).unwrap();
+            assert!(is_zero(&target.0), "all of it is in memory");
+            parking.limit_memory(memory_max, &mut target).unwrap();
+            assert!(parking.index.memory_used() <= memory_max);
+            assert_eq!(is_zero(&target.0), memory_max == 9999);
+            assert_eq!(parking.claim_all(&host, &mut target).unwrap(), bytes(&host));
+        }
     }
 
     #[test]

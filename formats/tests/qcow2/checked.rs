@@ -42,9 +42,9 @@ enum Sector {
 const SECTOR: u64 = 512;
 
 impl Checked {
-    fn new(layout: Arc<dyn Layout>) -> Self {
-        let size = layout.virtual_size();
-        let sectors = vec![Sector::Zero; (size / SECTOR) as usize];
+    fn new(layout: Arc<dyn Layout>, space_behind: u64) -> Self {
+        let size = layout.virtual_size() + space_behind;
+        let sectors = vec![Sector::Zero; size.div_ceil(SECTOR) as usize];
         let (target, late, chunk) = (vec![0; size as usize], Vec::new(), Vec::new());
         Self { layout, target, sectors, late, chunk, moved: Moved::default() }
     }
@@ -55,6 +55,8 @@ impl Checked {
     }
 
     fn data(&mut self, bytes: Vec<u8>, guest: u64) {
+        let end = guest + bytes.len() as u64;
+        assert!(end <= self.layout.virtual_size(), "data for {guest}, behind the disk");
         for sector in self.touch(guest, bytes.len() as u64) {
             let free = [Sector::Zero, Sector::Data].contains(sector); // subclusters and odd chunks
             assert!(free, "data for {guest}, which is {sector:?}");
@@ -66,7 +68,7 @@ impl Checked {
     fn compressed_data(&mut self, bytes: &[u8], guest: u64) -> io::Result<()> {
         let broken = || io::Error::other(format!("the compressed cluster for {guest} is broken"));
         let mut cluster = decompress(&*self.layout, bytes, guest).ok_or_else(broken)?;
-        cluster.truncate((self.target.len() as u64 - guest) as usize);
+        cluster.truncate((self.layout.virtual_size() - guest) as usize);
         if !(cluster.len() as u64).is_multiple_of(SECTOR) {
             return Err(broken());
         }
@@ -89,6 +91,7 @@ impl Checked {
                 }
             }
         }
+        self.target.truncate(self.layout.virtual_size() as usize);
         self.target
     }
 }
@@ -167,9 +170,21 @@ pub fn in_one_pass(
     chunk_len: usize,
     limits: Limits,
 ) -> Result<Outcome, OnePassError> {
+    in_one_pass_with(image, chunk_len, limits, 0)
+}
+
+/// The same where the target has so many bytes behind the disk.
+pub fn in_one_pass_with(
+    image: &[u8],
+    chunk_len: usize,
+    limits: Limits,
+    space_behind: u64,
+) -> Result<Outcome, OnePassError> {
     let layout = header_of(image, None, DISK_MAX)?;
-    let mut output = Checked::new(Arc::clone(&layout));
-    let mut pass = OnePass::new(layout, limits)?;
+    let size = layout.virtual_size();
+    let mut output = Checked::new(Arc::clone(&layout), space_behind);
+    let pass = OnePass::new(layout, limits)?;
+    let mut pass = pass.with_space_behind(&(size..size + space_behind));
     for chunk in image.chunks(chunk_len) {
         output.chunk.clear();
         output.chunk.extend(chunk);

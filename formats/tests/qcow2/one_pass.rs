@@ -7,10 +7,10 @@ use testkit::{
     sparse_disk,
 };
 
-use crate::checked::in_one_pass;
+use crate::checked::{in_one_pass, in_one_pass_with};
 
 /// Enough for the map of any image here, and nothing to park in but the target.
-const TARGET_ONLY: Limits = Limits { index_bytes: 64 << 20, parked_bytes: 0 };
+const TARGET_ONLY: Limits = Limits { index_bytes: 64 << 20, parked_bytes: 0, whole_image_bytes: 0 };
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
@@ -21,18 +21,19 @@ proptest! {
         how in qcow2_options(),
         chunk_len in prop::sample::select(vec![97, 4096, 65536, 1 << 20]),
         parked_clusters in prop::sample::select(vec![0, 8, 1 << 20]),
+        space_behind in prop::sample::select(vec![0, 64 * MIB]),
     ) {
         let Some(qemu) = QemuImg::require() else { return Ok(()) };
         let image = qemu.qcow2(&disk, &how);
         let limits = Limits { parked_bytes: parked_clusters << how.cluster_bits, ..TARGET_ONLY };
-        let outcome = match in_one_pass(&image.bytes(), chunk_len, limits) {
+        let outcome = match in_one_pass_with(&image.bytes(), chunk_len, limits, space_behind) {
             // Some old tables and the clusters of snapshots can be more than a full disk can hold, and so can what
             // lies behind compressed clusters that share no host cluster, since none can be counted so often.
-            Err(OnePassError::NeedsRandomAccess { .. })
-                if parked_clusters == 0
+            Err(OnePassError::ParkingFull)
+                if space_behind == 0 && (parked_clusters == 0
                     || parked_clusters == 8
                         && (how.history.contains(&Change::Snapshot)
-                            || how.compressed && how.refcount_bits < 16) =>
+                            || how.compressed && how.refcount_bits < 16)) =>
             {
                 return Ok(());
             }
@@ -103,6 +104,32 @@ fn clusters_that_only_a_snapshot_uses_are_parked_in_vain_and_leave_no_trace() {
     qemu.run(arguments!["snapshot", "-c", "one", image.path()]);
     qemu.qemu_io(image.path(), &["write -P 3 2M 8M", "discard 1M 1M", "write -z 11M 100k"]);
     check_parked_in_target(&qemu, &image, &how);
+}
+
+#[test]
+fn what_exceeds_a_full_disk_is_parked_behind_it_or_in_memory_if_the_image_is_small() {
+    let Some(qemu) = QemuImg::require() else { return };
+    // A disk of three clusters, all of them in use, and in two snapshots with other content.
+    let how = Qcow2Options { cluster_bits: 21, ..Qcow2Options::default() };
+    let image = qemu.qcow2(&SparseDisk::new(6 * MIB), &how);
+    for (byte, snapshot) in [(1, "one"), (2, "two")] {
+        qemu.qemu_io(image.path(), &[&format!("write -P {byte} 0 6M")]);
+        qemu.run(arguments!["snapshot", "-c", snapshot, image.path()]);
+    }
+    qemu.qemu_io(image.path(), &["write -P 3 0 6M"]);
+    let (image, expected) = (image.bytes(), qemu.to_raw(image.path(), "qcow2"));
+    for chunk_len in [5000, 1 << 20] {
+        let full = in_one_pass(&image, chunk_len, TARGET_ONLY);
+        assert!(matches!(full, Err(OnePassError::ParkingFull)), "{:?}", full.map(|f| f.moved));
+        let behind = in_one_pass_with(&image, chunk_len, TARGET_ONLY, 16 * MIB).unwrap();
+        assert!(behind.disk == expected && behind.moved.stored > 0);
+        let small = Limits { whole_image_bytes: image.len(), ..TARGET_ONLY };
+        let in_memory = in_one_pass(&image, chunk_len, small).unwrap();
+        assert!(in_memory.disk == expected && in_memory.moved.stored == 0);
+        let large = Limits { whole_image_bytes: image.len() / 2, ..TARGET_ONLY };
+        let full = in_one_pass(&image, chunk_len, large);
+        assert!(matches!(full, Err(OnePassError::ParkingFull)), "{:?}", full.map(|f| f.moved));
+    }
 }
 
 #[test]

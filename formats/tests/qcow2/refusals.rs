@@ -321,7 +321,11 @@ fn a_cluster_used_twice_takes_random_access() {
 fn too_large_an_index_takes_random_access() {
     let image = Crafted::new(3, 9);
     for (index_bytes, fits) in [(16, false), (1 << 20, true)] {
-        let outcome = in_one_pass(&image.bytes, 1000, Limits { index_bytes, parked_bytes: 0 });
+        let outcome = in_one_pass(
+            &image.bytes,
+            1000,
+            Limits { index_bytes, parked_bytes: 0, whole_image_bytes: 0 },
+        );
         assert_eq!(outcome.is_ok(), fits);
     }
 }

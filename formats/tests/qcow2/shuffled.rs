@@ -5,7 +5,7 @@ use formats::one_pass::{Limits, OnePassError};
 use proptest::prelude::*;
 use testkit::Random;
 
-use crate::checked::in_one_pass;
+use crate::checked::in_one_pass_with;
 use crate::reader;
 
 /// What a part of the image is, and where it goes is decided by lot.
@@ -152,15 +152,24 @@ proptest! {
         compressed in 0..=16_u64,
         chunk_len in prop::sample::select(vec![1, 100, 512, 5000, 1 << 20]),
         parked_clusters in prop::sample::select(vec![0, 1, 10, 30, 1 << 20]),
+        whole_image_bytes in prop::sample::select(vec![0, 20_000, 1 << 20]),
+        space_behind in prop::sample::select(vec![0, 1, 7, 1 << 20]),
         seed: u64,
     ) {
         let Shuffled { image, disk } = shuffled(cluster_bits, sectors, plain, compressed, seed);
         prop_assert!(reader::by_ranges(&image).unwrap() == disk, "by ranges");
-        let limits = Limits { index_bytes: 1 << 20, parked_bytes: parked_clusters << cluster_bits };
-        match in_one_pass(&image, chunk_len, limits) {
+        let parked_bytes = parked_clusters << cluster_bits;
+        let limits = Limits { index_bytes: 1 << 20, parked_bytes, whole_image_bytes };
+        // Its ends need not be whole clusters.
+        let enough_behind = image.len() as u64 + (2 << cluster_bits);
+        let space_behind = (space_behind << cluster_bits).min(enough_behind);
+        match in_one_pass_with(&image, chunk_len, limits, space_behind) {
             Ok(outcome) => prop_assert!(outcome.disk == disk, "in one pass"),
             // Tables and rubbish are no more than about 20 clusters, and a disk can hold its data.
-            Err(OnePassError::NeedsRandomAccess { .. }) if parked_clusters < 30 => {}
+            Err(OnePassError::ParkingFull)
+                if parked_clusters < 30
+                    && space_behind < enough_behind
+                    && whole_image_bytes < image.len() => {}
             Err(error) => return Err(TestCaseError::fail(error.to_string())),
         }
     }

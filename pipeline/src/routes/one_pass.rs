@@ -27,10 +27,20 @@ pub fn import_one_pass(
     memory: usize,
 ) -> Result<Outcome, Error> {
     let virtual_size = layout.virtual_size();
-    let limits = Limits { index_bytes: memory, parked_bytes: memory };
-    let mut writer = OnePassWriter { context, plain: vec![], compressed: vec![], failed: None };
-    let one_pass = OnePass::new(layout, limits);
-    let mut one_pass = one_pass.map_err(|error| writer.explain(error))?;
+    // No more than a quarter of the budget for the bytes of a small image, which fill no more of the other buffers either.
+    let limits =
+        Limits { index_bytes: memory, parked_bytes: memory, whole_image_bytes: 2 * memory };
+    let space = context.sink.inner().parking_space(context.available.get());
+    let mut writer = OnePassWriter {
+        context,
+        virtual_size,
+        parking_limited_by: &space.limited_by,
+        plain: vec![],
+        compressed: vec![],
+        failed: None,
+    };
+    let one_pass = OnePass::new(layout, limits).map_err(|error| writer.explain(error))?;
+    let mut one_pass = one_pass.with_space_behind(&space.range);
     if !context.sink.inner().starts_zeroed() {
         // What is zero is known only at the end, and parking requires a target that is zero where nothing is parked.
         let zeroed = context.sink.inner().zero_at(0, virtual_size);
@@ -63,6 +73,9 @@ pub fn import_one_pass(
 /// Collects the parts of the current chunk, and does reads and writes of parked bytes at once.
 struct OnePassWriter<'a> {
     context: &'a TransferContext<'a>,
+    virtual_size: u64,
+    /// Why no more can be parked.
+    parking_limited_by: &'a str,
     plain: Vec<GuestPart>,
     compressed: Vec<GuestPart>,
     /// The worker pool's failure, passing through the decoder's `io::Error`.
@@ -81,11 +94,19 @@ impl OnePassWriter<'_> {
     fn explain(&self, error: OnePassError) -> Error {
         match error {
             OnePassError::NeedsRandomAccess { because } => Error::NeedsScratch { because },
+            OnePassError::ParkingFull => self.parking_full(self.parking_limited_by),
             OnePassError::Image(source) => {
                 Error::Decode { name: self.context.source.facts().name.clone(), source }
             }
             OnePassError::Output(source) => self.context.sink.failed("write to", source),
         }
+    }
+
+    fn parking_full(&self, limit: &str) -> Error {
+        let because = format!(
+            "more clusters precede their tables than memory and disk can hold, and {limit}"
+        );
+        Error::NeedsScratch { because }
     }
 
     fn submit(&mut self, buffer: Arc<crate::buffer::Buffer>) -> Result<(), Error> {
@@ -142,14 +163,134 @@ impl Output for OnePassWriter<'_> {
     }
 
     fn store(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.context.sink.inner().write_at(at, bytes)
+        self.context.sink.inner().park_at(at, bytes).inspect_err(|error| {
+            let is_full = matches!(
+                error.kind(),
+                io::ErrorKind::StorageFull
+                    | io::ErrorKind::QuotaExceeded
+                    | io::ErrorKind::FileTooLarge
+            );
+            // The disk itself does fit. What was free behind it when the import began has been used by others.
+            if is_full && at + bytes.len() as u64 > self.virtual_size {
+                self.failed = Some(self.parking_full(&format!("behind the disk there is {error}")));
+            }
+        })
     }
 
     fn load(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.context.sink.inner().read_at(at, buffer)
+        self.context.sink.inner().read_parked_at(at, buffer)
     }
 
     fn clear(&mut self, at: u64, len: u64) -> io::Result<()> {
-        self.context.sink.inner().zero_at(at, len)
+        self.context.sink.inner().clear_parked_at(at, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use contract::ByteCount;
+    use formats::image::{KnownBytes, Opened, open};
+    use formats::sniff::ImageFormat;
+    use parking_lot::Mutex;
+    use testkit::{Qcow2Options, QemuImg, SparseDisk, arguments};
+
+    use super::*;
+    use crate::buffer::Pool;
+    use crate::completion::CompletionTracker;
+    use crate::counting_sink::CountingSink;
+    use crate::jobs::Worker;
+    use crate::progress::Progress;
+    use crate::sink::Sink;
+    use crate::source::{ByteStream, Source, SourceError, SourceFacts};
+    use crate::testing::{FailingSink, GARBAGE, MemorySink};
+    use crate::worker_pool::WorkerPool;
+
+    const SIZE: usize = 192 << 10;
+    const BEHIND: usize = 512 << 10;
+
+    struct ReadOnce(SourceFacts, Mutex<Option<Bytes>>);
+
+    impl Source for ReadOnce {
+        fn facts(&self) -> &SourceFacts {
+            &self.0
+        }
+
+        fn open(&self, _: u64, _: Option<u64>) -> Box<dyn ByteStream> {
+            Box::new(Once(self.1.lock().take()))
+        }
+    }
+
+    struct Once(Option<Bytes>);
+
+    impl ByteStream for Once {
+        fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+            Ok(self.0.take())
+        }
+    }
+
+    /// A full disk of three clusters, and two snapshots of it with other content.
+    fn snapshots(qemu: &QemuImg) -> (Vec<u8>, Vec<u8>) {
+        let image = qemu.qcow2(&SparseDisk::new(SIZE as u64), &Qcow2Options::default());
+        for (byte, snapshot) in [(1, "one"), (2, "two")] {
+            qemu.qemu_io(image.path(), &[&format!("write -P {byte} 0 192k")]);
+            qemu.run(arguments!["snapshot", "-c", snapshot, image.path()]);
+        }
+        qemu.qemu_io(image.path(), &["write -P 3 0 192k"]);
+        (image.bytes(), qemu.to_raw(image.path(), "qcow2"))
+    }
+
+    /// Imports with too little memory to park a cluster.
+    fn import_to(image: &[u8], sink: Arc<dyn Sink>) -> Result<Outcome, Error> {
+        let known = KnownBytes::new(image[..64 << 10].to_vec(), None);
+        let Ok(Opened::Layout(layout)) = open(ImageFormat::Qcow2, &known) else { panic!("header") };
+        let facts = SourceFacts { name: "memory".into(), ..SourceFacts::default() };
+        let source = ReadOnce(facts, Mutex::new(Some(image.to_vec().into())));
+        let progress = Arc::new(Progress::default());
+        let sink = CountingSink::new(sink, "disk".as_ref(), &progress);
+        let pool = Pool::new(64 << 10, 4);
+        let work = || {
+            let mut worker = Worker::new(sink.clone(), &pool, "memory", None);
+            move |job| worker.work(job)
+        };
+        let context = TransferContext {
+            source: &source,
+            stream: Mutex::new(None),
+            workers: WorkerPool::start("worker", 2, 2, work)?,
+            sink: sink.clone(),
+            pool: Arc::clone(&pool),
+            progress,
+            completion: Arc::new(CompletionTracker::untracked()),
+            available: ByteCount::new(SIZE as u64),
+            held_back: 0,
+        };
+        import_one_pass(&context, layout, &[], None, 20_000)
+    }
+
+    #[test]
+    fn any_write_that_fails_fails_the_import_and_no_parked_byte_survives_a_success() {
+        let Some(qemu) = QemuImg::require() else { return };
+        let (image, expected) = snapshots(&qemu);
+        for new in [MemorySink::zeroed, MemorySink::garbage] {
+            let sink = || FailingSink::new(new(SIZE).with_parking_space(BEHIND));
+            let whole = Arc::new(sink());
+            import_to(&image, Arc::clone(&whole) as _).unwrap();
+            let bytes = whole.inner().bytes();
+            assert!(bytes[..SIZE] == expected);
+            assert!(bytes[SIZE..].iter().all(|byte| [0, GARBAGE].contains(byte)), "parked bytes");
+            let (mut target_failed, mut needs_scratch) = (0, 0);
+            for write in 0..whole.writes() {
+                match import_to(&image, Arc::new(sink().fail_write(write))).map(|_| write) {
+                    Err(Error::Target { .. }) => target_failed += 1,
+                    Err(Error::NeedsScratch { because }) => {
+                        let text = "behind the disk there is no space left on device";
+                        assert!(because.ends_with(text), "{because}");
+                        needs_scratch += 1;
+                    }
+                    other => panic!("write {write}: {other:?}"),
+                }
+            }
+            assert!(target_failed > 0 && needs_scratch > 0, "{target_failed}, {needs_scratch}");
+        }
     }
 }

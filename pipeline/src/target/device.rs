@@ -22,6 +22,7 @@ use super::free_space;
 use super::io_error::{Doing, failed, refused};
 use super::{DiskOptions, Identity};
 use crate::error::Error;
+use crate::sink::ParkingSpace;
 use crate::sys;
 use crate::zeroes::is_zero;
 
@@ -179,11 +180,27 @@ impl Device {
         Identity { device: 0, inode: 0, length: self.length, mark: self.mark.nonce }
     }
 
-    /// Zeroes what is behind the disk, then writes the first block.
-    pub fn finish(&self, disk_file: &DualPathFile, zeroing: Zeroing) -> io::Result<()> {
+    /// Where bytes may be parked: never where the first bytes of a disk would be.
+    pub fn parking_space(&self) -> ParkingSpace {
+        let behind = self.length - self.mark.size;
+        let limited_by = match behind {
+            0 => "the device is exactly as large as the disk".to_owned(),
+            _ => format!("the device ends {behind} bytes behind the disk"),
+        };
+        ParkingSpace { range: HEAD..self.length.max(HEAD), limited_by }
+    }
+
+    /// Zeroes what is behind the disk, where bytes may have been parked up to `parked_end`, then writes the first block.
+    pub fn finish(
+        &self,
+        disk_file: &DualPathFile,
+        zeroing: Zeroing,
+        parked_end: u64,
+    ) -> io::Result<()> {
+        let end = if self.mark.starts_zeroed { parked_end } else { self.length };
         let mut at = self.mark.size;
-        while at < self.length && !self.mark.starts_zeroed {
-            let len = PIECE.min(self.length - at);
+        while at < end {
+            let len = PIECE.min(end - at);
             disk_file.zero(zeroing, at, len)?;
             at += len;
         }

@@ -16,6 +16,7 @@ use super::Identity;
 use super::device::{BETWEEN_TRIES, TRIES};
 use super::io_error::{Doing, failed, refused};
 use crate::error::Error;
+use crate::sink::ParkingSpace;
 
 /// The group has to read and write it too: a virtual machine runs as another user.
 const MODE: u32 = 0o660;
@@ -200,6 +201,21 @@ pub fn preallocate(file: &File, size: u64, name: &Path) -> Result<bool, Error> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
         Err(error) => Err(failed("preallocate", name, error.into())),
     }
+}
+
+/// Where bytes may be parked in the unfinished `file` of `size` bytes: up to `file_max`, and in half of what the file
+/// system has free once the whole disk is allocated, because other programs may need the rest meanwhile.
+pub fn parking_space(file: &File, size: u64, file_max: u64) -> ParkingSpace {
+    let free = rustix::fs::fstatvfs(file).map_or(0, |facts| {
+        // More free than there is: a driver's negative number.
+        let blocks = if facts.f_bavail > facts.f_blocks { 0 } else { facts.f_bavail };
+        blocks.saturating_mul(facts.f_frsize)
+    });
+    let allocated = file.metadata().map_or(0, |facts| facts.blocks().saturating_mul(512));
+    let spare = free.saturating_sub(size.saturating_sub(allocated)) / 2;
+    let end = size.saturating_add(spare).min(file_max.max(size));
+    let limited_by = format!("the volume has space for {} bytes behind the disk", end - size);
+    ParkingSpace { range: 0..end, limited_by }
 }
 
 impl Partial {

@@ -19,7 +19,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub use self::file::length_of_stage;
 pub use self::free_space::available;
 use self::io_error::{Doing, plain, refused};
 use crate::error::Error;
-use crate::sink::{Sink, write_each_at};
+use crate::sink::{ParkingSpace, Sink, write_each_at};
 
 /// Default path of the journal for the file `path`. `None` for a device: its directory is not ours to write to.
 pub fn journal_next_to(path: &Path) -> Option<PathBuf> {
@@ -74,6 +74,10 @@ pub struct Disk {
     was_there: bool,
     starts_zeroed: bool,
     zeroing: Zeroing,
+    /// End of the range in which bytes may be parked; 0 until that is requested.
+    parking_end: AtomicU64,
+    /// Highest end of parked bytes.
+    parked_end: AtomicU64,
     /// A call failed: written data may be lost, and no later success can restore it.
     broken: AtomicBool,
     /// Read-locked during each call that may fail. The kernel reports a lost write once, to one of the callers;
@@ -167,6 +171,8 @@ impl Disk {
             was_there,
             starts_zeroed,
             zeroing,
+            parking_end: AtomicU64::new(0),
+            parked_end: AtomicU64::new(0),
             broken: AtomicBool::new(false),
             calls: RwLock::new(()),
         }
@@ -329,13 +335,21 @@ impl Disk {
     /// file has its name if only the sync of its directory failed.
     pub fn finish(self) -> Result<(), Error> {
         self.intact().doing("finish", &self.path)?;
+        let parked_end = self.parked_end.load(Ordering::Relaxed);
         match self.kind {
             TargetKind::File(partial) => {
+                let file = self.disk_file.file();
+                // Parked bytes that lie behind the disk end here, durably with the `close` before the name is given.
+                if parked_end > self.size {
+                    file.set_len(self.size).doing("set the length of", &self.path)?;
+                }
                 self.disk_file.close().doing("make durable", &self.path)?;
                 partial.rename()
             }
             TargetKind::Device(device) => {
-                device.finish(&self.disk_file, self.zeroing).doing("make durable", &self.path)?;
+                device
+                    .finish(&self.disk_file, self.zeroing, parked_end)
+                    .doing("make durable", &self.path)?;
                 self.disk_file.close().doing("make durable", &self.path)
             }
             TargetKind::Patched => self.disk_file.close().doing("make durable", &self.path),
@@ -378,6 +392,15 @@ impl Disk {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         Ok(())
+    }
+
+    /// As [`contains`](Self::contains), for parked bytes, which may lie behind the end.
+    fn contains_parked(&self, at: u64, len: u64) -> io::Result<()> {
+        let parking_end = self.parking_end.load(Ordering::Relaxed);
+        if at.checked_add(len).is_some_and(|end| end <= parking_end) {
+            return Ok(());
+        }
+        self.contains(at, len)
     }
 
     fn record_failure<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
@@ -423,6 +446,53 @@ impl Sink for Disk {
             self.contains(at, buffer.len() as u64)?;
             let held = self.device().map_or(0, |device| device.read_held(at, buffer));
             self.disk_file.read(at + held as u64, &mut buffer[held..])
+        })
+    }
+
+    fn parking_space(&self, file_max: u64) -> ParkingSpace {
+        let space = match &self.kind {
+            TargetKind::File(_) if !self.was_there => {
+                file::parking_space(self.disk_file.file(), self.size, file_max)
+            }
+            TargetKind::Device(device) => device.parking_space(),
+            TargetKind::File(_) | TargetKind::Patched => ParkingSpace {
+                range: 0..0,
+                limited_by: "the disk of the stage before is changed in place".to_owned(),
+            },
+        };
+        self.parking_end.store(space.range.end, Ordering::Relaxed);
+        space
+    }
+
+    fn park_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.record_failure(|| {
+            let len = bytes.len() as u64;
+            self.contains_parked(at, len)?;
+            // First: a write that fails may have made the file longer.
+            self.parked_end.fetch_max(at + len, Ordering::Relaxed);
+            let held = self.device().map_or(0, |device| device.hold(at, bytes));
+            self.disk_file.write(at + held as u64, &bytes[held..])
+        })
+    }
+
+    fn read_parked_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.record_failure(|| {
+            self.contains_parked(at, buffer.len() as u64)?;
+            let held = self.device().map_or(0, |device| device.read_held(at, buffer));
+            self.disk_file.read(at + held as u64, &mut buffer[held..])
+        })
+    }
+
+    fn clear_parked_at(&self, at: u64, len: u64) -> io::Result<()> {
+        let inside = self.size.saturating_sub(at).min(len);
+        if inside > 0 {
+            self.zero_at(at, inside)?;
+        }
+        self.record_failure(|| {
+            self.contains_parked(at, len)?;
+            // A file is cut there in the end, also one whose disk is preallocated.
+            let how = self.device().map_or(Zeroing::Hole, |_| self.zeroing);
+            self.disk_file.zero(how, at + inside, len - inside)
         })
     }
 

@@ -9,9 +9,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
-use testkit::{
-    Change, Compressor, Fault, MIB, Qcow2Options, QemuImg, SparseDisk, compress, pattern,
-};
+use testkit::{Compressor, Fault, MIB, QemuImg, compress, pattern};
 
 use crate::world::{annotated, disk, of_web, server, volume};
 
@@ -39,19 +37,12 @@ fn static_volumes_are_filled() {
     run_installed("local-device", async |test| import(&test, "local", "Block", now).await);
 }
 
-/// A disk of 8 MiB with 64 MiB of internal snapshots, compressed, so that it can be read in order only; and its
-/// content.
-fn full_of_old_snapshots() -> Result<(Vec<u8>, Vec<u8>)> {
-    let missing = "a program that makes images is missing";
+/// An image that cannot be read in one pass, compressed, so that it can be read in order only; and its disk.
+fn image_out_of_order() -> Result<(Vec<u8>, Vec<u8>)> {
+    let missing = "a program that creates images is missing";
     let qemu = QemuImg::require().context(missing)?;
-    let history = (1..9)
-        .flat_map(|byte| [Change::Write { at: 0, len: 1000, byte }, Change::Snapshot])
-        .collect();
-    let how = Qcow2Options { history, ..Qcow2Options::default() };
-    let image = qemu.qcow2(&SparseDisk::new(8 * MIB), &how);
-    let packed = compress(Compressor::GZIP.level(1), &image.bytes()).context(missing)?;
-    let mut disk = vec![0; 8 << 20];
-    disk[..(8 << 20) / 1024 * 1000].fill(8);
+    let (image, disk) = qemu.qcow2_with_a_cluster_used_twice(8 * MIB);
+    let packed = compress(Compressor::GZIP.level(1), &image).context(missing)?;
     Ok((packed, disk))
 }
 
@@ -75,9 +66,9 @@ fn raw_disk_as_large_as_requested_fits_a_small_file_system() {
 #[test]
 fn scratch_space_is_provided_and_removed() {
     run_installed("scratch", async |test| {
-        let (packed, disk) = full_of_old_snapshots()?;
+        let (packed, disk) = image_out_of_order()?;
         let server = server(&packed);
-        // Scratch space is as large as the volume, and the image far larger than its disk.
+        // Scratch space is as large as the volume.
         let mut volume = of_web("disk", &server);
         volume["spec"]["pvc"]["resources"]["requests"]["storage"] = "128Mi".into();
         test.apply(volume).await?;

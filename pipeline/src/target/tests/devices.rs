@@ -53,6 +53,53 @@ fn old_bytes_never_show_through() {
 }
 
 #[test]
+fn bytes_parked_behind_the_disk_are_zeroed_in_the_end() {
+    for (features, size) in
+        EVERY_WAY.into_iter().flat_map(|features| [(features, SIZE), (features, 5000)])
+    {
+        let Some(device) = LoopDevice::filled_with(GARBAGE, LENGTH) else { return };
+        let disk = Disk::open_with(device.path(), &sparse(size), features).unwrap();
+        clean(&disk);
+        let space = disk.parking_space(0).range;
+        assert_eq!(space, MIB..LENGTH, "never where the first bytes of a disk are");
+        let at = space.start.max(size);
+        let parked = vec![7; (LENGTH - at) as usize];
+        disk.park_at(at, &parked).unwrap();
+        let mut read = vec![0; parked.len()];
+        disk.read_parked_at(at, &mut read).unwrap();
+        assert!(read == parked);
+        assert_looks_unfinished(&device);
+        assert!(disk.park_at(LENGTH, b"x").is_err());
+        disk.clear_parked_at(at, 600_000).unwrap();
+        // A call that was refused must not count as a failed write in this test of what remains.
+        drop(disk);
+
+        let disk = Disk::open_with(device.path(), &sparse(size), features).unwrap();
+        clean(&disk);
+        disk.parking_space(0);
+        disk.park_at(at, &parked).unwrap();
+        disk.write_at(size - 1, b"!").unwrap();
+        disk.finish().unwrap();
+        let mut expected = vec![0; LENGTH as usize];
+        expected[size as usize - 1] = b'!';
+        assert!(device.bytes() == expected, "{features:?} {size}");
+    }
+}
+
+#[test]
+fn a_device_as_large_as_its_disk_has_no_space_to_park_in() {
+    let Some(device) = LoopDevice::new(LENGTH) else { return };
+    let disk = Disk::open(device.path(), &sparse(LENGTH)).unwrap();
+    let space = disk.parking_space(u64::MAX);
+    assert_eq!(space.range.end, LENGTH);
+    assert_eq!(space.limited_by, "the device is exactly as large as the disk");
+    drop(disk);
+    let disk = Disk::open(device.path(), &sparse(LENGTH - 512)).unwrap();
+    let space = disk.parking_space(u64::MAX);
+    assert_eq!(space.limited_by, "the device ends 512 bytes behind the disk");
+}
+
+#[test]
 fn first_bytes_are_written_last() {
     let Some(device) = LoopDevice::filled_with(GARBAGE, LENGTH) else { return };
     let disk = Disk::open(device.path(), &sparse(SIZE)).unwrap();

@@ -177,6 +177,78 @@ fn nothing_reaches_over_the_end() {
 }
 
 #[test]
+fn bytes_parked_behind_the_disk_are_cut_off_before_the_file_has_its_name() {
+    const SIZE: u64 = MIB + 512;
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    for features in EVERY_WAY {
+        for preallocate in [false, true] {
+            let options = DiskOptions { preallocate, ..sparse(SIZE) };
+            let disk = Disk::open_with(&path, &options, features).unwrap();
+            assert!(disk.park_at(SIZE, b"x").is_err(), "space was not requested");
+            drop(disk);
+
+            let disk = Disk::open_with(&path, &options, features).unwrap();
+            let space = disk.parking_space(u64::MAX).range;
+            assert!(space.end >= 4 * MIB, "{space:?}");
+            let parked: Vec<u8> = (0..2 * MIB).map(|at| (at % 251) as u8 + 1).collect();
+            disk.park_at(KIB, &parked).unwrap(); // across the end
+            let mut read = vec![0; parked.len()];
+            disk.read_parked_at(KIB, &mut read).unwrap();
+            assert!(read == parked);
+            assert!(disk.write_at(SIZE - 1, b"xy").is_err(), "only parked bytes may be there");
+            drop(disk);
+
+            let resume = DiskOptions { resume: true, ..options };
+            let disk = Disk::open_with(&path, &resume, features).unwrap();
+            disk.read_at(0, &mut read[..SIZE as usize]).unwrap();
+            assert!(
+                crate::zeroes::is_zero(&read[..SIZE as usize]),
+                "what was longer is not resumed"
+            );
+            disk.parking_space(u64::MAX);
+            disk.park_at(KIB, &parked).unwrap();
+            disk.clear_parked_at(KIB, MIB).unwrap(); // across the end, and only a part
+            disk.write_at(0, b"data").unwrap();
+            disk.finish().unwrap();
+            let mut expected = vec![0; SIZE as usize];
+            expected[..4].copy_from_slice(b"data");
+            assert!(fs::read(&path).unwrap() == expected, "{features:?} {preallocate}");
+            let blocks = fs::metadata(&path).unwrap().blocks() * 512;
+            assert!(blocks <= SIZE + 64 * KIB, "{blocks} bytes are still allocated");
+        }
+    }
+}
+
+#[test]
+fn the_space_behind_the_disk_is_half_of_what_the_whole_disk_leaves_free() {
+    let Some(file_system) = FileSystem::new(FileSystemKind::Tmpfs, 16 * MIB) else { return };
+    let path = file_system.path().join("disk.img");
+    for preallocate in [false, true] {
+        let disk = Disk::open(&path, &DiskOptions { preallocate, ..sparse(10 * MIB) }).unwrap();
+        let space = |file_max| disk.parking_space(file_max).range;
+        assert_eq!(space(u64::MAX), 0..13 * MIB, "{preallocate}");
+        assert_eq!(space(11 * MIB), 0..11 * MIB, "{preallocate}");
+        assert_eq!(space(MIB), 0..10 * MIB, "{preallocate}");
+    }
+    let disk = Disk::open(&path, &sparse(17 * MIB)).unwrap();
+    assert_eq!(disk.parking_space(u64::MAX).range, 0..17 * MIB, "the disk has holes");
+}
+
+#[test]
+fn parking_behind_the_disk_fails_when_others_have_used_the_space() {
+    let Some(file_system) = FileSystem::new(FileSystemKind::Tmpfs, 16 * MIB) else { return };
+    let path = file_system.path().join("disk.img");
+    let disk = Disk::open(&path, &sparse(4 * MIB)).unwrap();
+    assert_eq!(disk.parking_space(u64::MAX).range.end, 10 * MIB);
+    fs::write(file_system.path().join("other"), vec![1; 14 * MIB as usize]).unwrap();
+    let error = disk.park_at(4 * MIB, &vec![2; 4 * MIB as usize]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert!(disk.finish().is_err());
+    assert!(!path.exists());
+}
+
+#[test]
 fn disks_of_every_odd_size_can_be_created() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("disk.img");
