@@ -133,8 +133,10 @@ fn container(facts: &Facts) -> (Container, Vec<Volume>) {
                 scheme: Some("HTTPS".into()),
                 ..HTTPGetAction::default()
             }),
-            initial_delay_seconds: Some(2),
-            period_seconds: Some(5),
+            // A client waits for the first success. As many failures as fit into 15 s are tolerated: a busy server may
+            // respond late, and must not look unready during its transfer.
+            period_seconds: Some(1),
+            failure_threshold: Some(15),
             ..Probe::default()
         }),
         resources: worker::resources(facts.config),
