@@ -214,5 +214,11 @@ mod tests {
         ] {
             assert!(json.get(field).is_some(), "{field}");
         }
+        let activities =
+            ["networkWait", "digestWait", "decompression", "decoding", "writeWait", "sync"];
+        for field in activities {
+            assert_eq!(json["time"][field], 0.0, "{field}");
+        }
+        assert_eq!(json["time"].as_object().map(|time| time.len()), Some(activities.len()));
     }
 }

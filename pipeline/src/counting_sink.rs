@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::activity_times::{Activity, ActivityTimes};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::sink::Sink;
@@ -69,6 +70,11 @@ impl CountingSink {
         Ok(())
     }
 
+    /// Where the time of the import is counted.
+    pub fn times(&self) -> &ActivityTimes {
+        self.progress.times()
+    }
+
     /// The sink itself, for what is not counted.
     pub fn inner(&self) -> &dyn Sink {
         &*self.inner
@@ -79,7 +85,8 @@ impl CountingSink {
     /// # Errors
     /// [`Error::Target`].
     pub fn sync(&self) -> Result<(), Error> {
-        self.inner.sync().map_err(|error| self.failed("make durable", error))
+        let synced = self.times().measure(Activity::Sync, || self.inner.sync());
+        synced.map_err(|error| self.failed("make durable", error))
     }
 
     /// An I/O error of this target.

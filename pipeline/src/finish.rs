@@ -10,6 +10,7 @@ use contract::{ByteCount, Checksum};
 use formats::sniff::{TAIL_BYTES, foreign_by_tail};
 use formats::vhd;
 
+use crate::activity_times::Activity;
 use crate::error::Error;
 use crate::import::{Import, PlannedImport};
 use crate::options::{FileSpace, Options, Target};
@@ -126,7 +127,8 @@ pub fn conclude(
     match checked {
         Ok(outcome) => {
             progress.enter(ProgressPhase::Finishing);
-            finish_disk(disk, target, outcome.virtual_size)?;
+            let times = progress.times();
+            times.measure(Activity::Sync, || finish_disk(disk, target, outcome.virtual_size))?;
             remove_journal(journal.as_deref())?;
             Ok(outcome)
         }

@@ -15,6 +15,7 @@ use crate::progress::{Progress, ProgressPhase};
 use crate::routes::Outcome;
 use crate::source::Source;
 use crate::sparse_space;
+use crate::timed_source::TimedSource;
 use crate::transfer::transfer;
 use crate::{finish, resume, scratch_retry};
 
@@ -30,6 +31,7 @@ pub fn import(
     progress: &Arc<Progress>,
 ) -> Result<Report, Error> {
     let started = Instant::now();
+    let source = &TimedSource::new(source, progress);
     let backing = options.delta.as_ref().and_then(|delta| delta.backing.as_deref());
     let mut image = probe(source, backing, options.format)?;
     let import = Import { source, target, options, progress };
@@ -94,6 +96,7 @@ impl Import<'_> {
             resumed_at: outcome.resumed,
             digest: outcome.digest.map(|digest| digest.to_string()),
             seconds: started.elapsed().as_secs_f64(),
+            time: self.progress.time_spent(),
         })
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use formats::cluster::{ClusterDecoder, Codec};
 
+use crate::activity_times::Activity;
 use crate::buffer::{Buffer, Pool};
 use crate::completion::Segment;
 use crate::counting_sink::CountingSink;
@@ -163,13 +164,18 @@ impl Worker {
     pub fn work(&mut self, job: Job) -> Result<(), Error> {
         let guard = match job {
             Job::Writes { buffer, writes, guard } => {
-                self.write(&writes, buffer.as_deref().unwrap_or_default())?;
+                let times = self.sink.times();
+                times.measure(Activity::WriteWait, || {
+                    self.write(&writes, buffer.as_deref().unwrap_or_default())
+                })?;
                 guard
             }
             Job::Scan { buffer, parts } => {
-                for GuestPart { range, at } in parts {
-                    self.sink.write_nonzero(at, &buffer[range])?;
-                }
+                self.sink.times().measure(Activity::WriteWait, || {
+                    parts.into_iter().try_for_each(|GuestPart { range, at }| {
+                        self.sink.write_nonzero(at, &buffer[range])
+                    })
+                })?;
                 None
             }
             Job::Clusters { buffer, clusters, guard } => {
@@ -182,7 +188,8 @@ impl Worker {
                 None
             }
             Job::Owned { bytes, at, compressed: false, guard } => {
-                self.sink.write_nonzero(at, &bytes)?;
+                let times = self.sink.times();
+                times.measure(Activity::WriteWait, || self.sink.write_nonzero(at, &bytes))?;
                 guard
             }
             Job::Owned { bytes, at, compressed: true, guard } => {
@@ -226,14 +233,17 @@ impl Worker {
     ) -> Result<(), Error> {
         let mut reader = part.reader();
         let mut buffer = self.pool.take();
+        let mut lap = self.sink.times().lap();
         loop {
             let range = buffer
                 .fill_from(&mut reader, at)
                 .map_err(|error| crate::wire::explain(error, &self.name))?;
+            lap.charge(Activity::Decompression);
             if range.is_empty() {
                 return Ok(());
             }
             self.sink.write_nonzero(at, &buffer[range.clone()])?;
+            lap.charge(Activity::WriteWait);
             at += range.len() as u64;
         }
     }
@@ -243,9 +253,13 @@ impl Worker {
         let Some((decoder, kind)) = &mut self.decoder else { return Err(Error::Panicked) };
         let mut decoded = self.decoded.take();
         let (mut from, mut filled) = (0_u64, 0_usize);
-        let write = |from: u64, bytes: &[u8]| {
+        let mut lap = self.sink.times().lap();
+        let mut write = |from: u64, bytes: &[u8]| {
+            lap.charge(Activity::Decoding);
             let inside = kind.virtual_size.saturating_sub(from).min(bytes.len() as u64) as usize;
-            self.sink.write_nonzero(from, &bytes[..inside])
+            let written = self.sink.write_nonzero(from, &bytes[..inside]);
+            lap.charge(Activity::WriteWait);
+            written
         };
         for GuestPart { range, at } in clusters {
             if from + filled as u64 != *at || decoded.len() - filled < kind.size {

@@ -10,6 +10,7 @@
 //!                                                                 └─► completion: segments that are durable ─► journal
 //! ```
 
+mod activity_times;
 mod blank;
 pub mod buffer;
 mod completion;
@@ -39,12 +40,14 @@ mod sys;
 pub mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod timed_source;
 mod transfer;
 mod unpack;
 mod wire;
 mod worker_pool;
 pub mod zeroes;
 
+pub use activity_times::TimeSpent;
 pub use blank::blank;
 pub use buffer::{Buffer, Pool};
 pub use error::Error;

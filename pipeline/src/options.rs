@@ -7,6 +7,8 @@ use std::time::Duration;
 use contract::{ByteCount, Checksum, Hasher};
 use serde::Serialize;
 
+use crate::activity_times::TimeSpent;
+
 /// Where the disk goes and what it has to look like.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -127,6 +129,8 @@ pub struct Report {
     pub digest: Option<String>,
     /// Wall time.
     pub seconds: f64,
+    /// What the threads did in that time.
+    pub time: TimeSpent,
 }
 
 /// What an image is and how it would be imported, without doing it.

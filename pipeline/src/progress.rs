@@ -1,8 +1,11 @@
 //! Counters of an import, for a progress bar, a metrics page, a log line.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+
+use crate::activity_times::{ActivityTimes, TimeSpent};
 
 /// What the import does, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +38,7 @@ pub struct Progress {
     /// Guest bytes that are zero and were not written as data.
     zero: AtomicU64,
     warnings: Mutex<Vec<String>>,
+    times: ActivityTimes,
 }
 
 /// The values of [`Progress`] at one time.
@@ -81,6 +85,20 @@ fn share(done: u64, total: u64) -> f64 {
 }
 
 impl Progress {
+    /// With another clock than the system's for [`Self::time_spent`].
+    pub fn with_clock(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self { times: ActivityTimes::with_clock(clock), ..Self::default() }
+    }
+
+    /// Where the time has gone so far.
+    pub fn time_spent(&self) -> TimeSpent {
+        self.times.spent()
+    }
+
+    pub(crate) fn times(&self) -> &ActivityTimes {
+        &self.times
+    }
+
     /// Enters a later stage; an earlier one is ignored.
     pub fn enter(&self, stage: ProgressPhase) {
         self.stage.fetch_max(stage as u8, Ordering::Relaxed);

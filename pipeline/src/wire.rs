@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes};
 use contract::{Checksum, Hasher};
 use crossbeam_channel::{Sender, bounded};
 
+use crate::activity_times::Activity;
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::source::{ByteStream, SourceError};
@@ -83,7 +84,8 @@ impl Wire {
             Some(chunk) => {
                 self.progress.add_read(chunk.len() as u64);
                 if let Some(hash) = &self.hash {
-                    hash.update(chunk.clone())?;
+                    let times = self.progress.times();
+                    times.measure(Activity::DigestWait, || hash.update(chunk.clone()))?;
                 }
                 self.chunk = chunk;
             }

@@ -7,13 +7,17 @@ mod common;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use common::{Memory, gzip, run, target};
 use contract::{ByteCount, Hasher};
-use pipeline::{Error, FileSpace, Options, Progress, SourceFormat, Target, import};
-use testkit::{Compressor, FileSystem, FileSystemKind, LoopDevice, compress};
+use pipeline::{
+    ByteStream, Error, FileSpace, Options, Progress, Source, SourceError, SourceFacts,
+    SourceFormat, Target, import,
+};
+use testkit::{Compressor, FileSystem, FileSystemKind, LoopDevice, QemuImg, compress};
 
 const MIB: usize = 1 << 20;
 
@@ -53,6 +57,68 @@ fn every_route_gives_the_same_disk() {
         let allocated = fs::metadata(&path).unwrap().blocks() * 512;
         assert!(allocated <= report.bytes_written + (MIB as u64), "{case}: holes were filled");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "{case}: something is left");
+    }
+}
+
+/// A source for which time passes only while its next bytes are awaited.
+struct Slow {
+    inner: Memory,
+    now: Arc<AtomicU64>,
+    reads: Arc<AtomicU64>,
+}
+
+struct SlowStream {
+    inner: Box<dyn ByteStream>,
+    now: Arc<AtomicU64>,
+    reads: Arc<AtomicU64>,
+}
+
+impl Source for Slow {
+    fn facts(&self) -> &SourceFacts {
+        self.inner.facts()
+    }
+
+    fn open(&self, at: u64, end: Option<u64>) -> Box<dyn ByteStream> {
+        let (now, reads) = (Arc::clone(&self.now), Arc::clone(&self.reads));
+        Box::new(SlowStream { inner: self.inner.open(at, end), now, reads })
+    }
+}
+
+impl ByteStream for SlowStream {
+    fn next(&mut self) -> Result<Option<bytes::Bytes>, SourceError> {
+        self.now.fetch_add(1, Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.inner.next()
+    }
+}
+
+#[test]
+fn the_time_report_counts_each_wait_for_the_source_once() {
+    let disk = disk(5 * MIB);
+    let qcow2 = QemuImg::require().map(|qemu| {
+        let raw = testkit::Image::from_bytes(&disk);
+        qemu.convert(raw.path(), "raw", "qcow2", &["-c"]).bytes()
+    });
+    let raw = [Memory::new(disk.clone(), false), Memory::new(gzip(&disk), false)];
+    let qcow2 =
+        qcow2.map(|image| [Memory::new(image.clone(), false), Memory::new(gzip(&image), false)]);
+    for inner in raw.into_iter().chain(qcow2.into_iter().flatten()) {
+        for digest in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("disk.img");
+            let (now, reads) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+            let clock = Arc::clone(&now);
+            let progress =
+                Progress::with_clock(move || Duration::from_secs(clock.load(Ordering::Relaxed)));
+            let slow = Slow { inner: inner.again(), now, reads: Arc::clone(&reads) };
+            let options = Options { digest, ..Options::default() };
+            // Other threads see time pass while the source is awaited: only the reader's own sums are exact.
+            let report = import(&slow, &target(&path), &options, &Arc::new(progress)).unwrap();
+            let reads = reads.load(Ordering::Relaxed);
+            assert_eq!(report.time.network_wait, reads as f64, "{}", report.route);
+            assert_eq!((report.time.decompression, report.time.digest_wait), (0.0, 0.0));
+            assert!(fs::read(&path).unwrap() == disk);
+        }
     }
 }
 

@@ -205,6 +205,7 @@ fn import(
                 report.resumed_at,
                 report.seconds
             );
+            tracing::info!("time of the import: {}", report.time);
             make_durable(paths)?;
             write_done_file(job, paths);
             // A file is as long as its volume requires.

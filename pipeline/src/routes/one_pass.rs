@@ -11,6 +11,7 @@ use formats::one_pass::{Limits, OnePass, OnePassError, Output};
 use formats::sniff::Compression;
 
 use super::{Outcome, TransferContext};
+use crate::activity_times::Activity;
 use crate::error::Error;
 use crate::jobs::{GuestPart, Job};
 use crate::wire::Wire;
@@ -52,7 +53,12 @@ pub fn import_one_pass(
         let mut reader = decompress::readers(compressions, Box::new(&mut wire), limits);
         loop {
             let mut buffer = context.pool.take();
-            let range = buffer.fill_from(&mut reader, 0).map_err(|error| context.explain(error))?;
+            let mut fill = || buffer.fill_from(&mut reader, 0);
+            let filled = match compressions {
+                [] => fill(), // copies
+                _ => context.progress.times().measure_decompression(fill),
+            };
+            let range = filled.map_err(|error| context.explain(error))?;
             if range.is_empty() {
                 break;
             }
@@ -163,7 +169,9 @@ impl Output for OnePassWriter<'_> {
     }
 
     fn store(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.context.sink.inner().park_at(at, bytes).inspect_err(|error| {
+        let sink = &self.context.sink;
+        let parked = sink.times().measure(Activity::WriteWait, || sink.inner().park_at(at, bytes));
+        parked.inspect_err(|error| {
             let is_full = matches!(
                 error.kind(),
                 io::ErrorKind::StorageFull
@@ -178,11 +186,13 @@ impl Output for OnePassWriter<'_> {
     }
 
     fn load(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.context.sink.inner().read_parked_at(at, buffer)
+        let sink = &self.context.sink;
+        sink.times().measure(Activity::WriteWait, || sink.inner().read_parked_at(at, buffer))
     }
 
     fn clear(&mut self, at: u64, len: u64) -> io::Result<()> {
-        self.context.sink.inner().clear_parked_at(at, len)
+        let sink = &self.context.sink;
+        sink.times().measure(Activity::WriteWait, || sink.inner().clear_parked_at(at, len))
     }
 }
 

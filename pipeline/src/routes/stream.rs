@@ -111,7 +111,9 @@ pub fn copy_decoded(
 ) -> Result<u64, Error> {
     loop {
         let mut buffer = context.pool.take();
-        let range = buffer.fill_from(reader, at).map_err(|error| context.explain(error))?;
+        let times = context.progress.times();
+        let filled = times.measure_decompression(|| buffer.fill_from(reader, at));
+        let range = filled.map_err(|error| context.explain(error))?;
         if range.is_empty() {
             return Ok(at);
         }

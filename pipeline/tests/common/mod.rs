@@ -48,6 +48,11 @@ impl Memory {
         }
     }
 
+    /// The same source, not read yet.
+    pub fn again(&self) -> Self {
+        Self { facts: self.facts.clone(), ..Self::new(self.bytes.clone(), self.facts.ranges) }
+    }
+
     pub fn failing_at(mut self, read: usize) -> Self {
         self.fails_at = read;
         self
