@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use pipeline::io_counters::count_system_call;
 use pipeline::{ByteStream, Pool, Source, SourceError, SourceFacts};
 use rustix::fs::Advice;
 use url::Url;
@@ -170,6 +171,7 @@ impl ByteStream for FileStream {
         let wanted = usize::try_from(self.end - self.at).unwrap_or(spare).min(spare);
         while buffer.filled() < wanted {
             let (filled, at) = (buffer.filled(), self.at + buffer.filled() as u64);
+            count_system_call();
             match file.read_at(&mut buffer.spare()[..wanted - filled], at) {
                 Ok(0) => break,
                 Ok(count) => buffer.advance(count),
@@ -179,6 +181,7 @@ impl ByteStream for FileStream {
         }
         // Looked at after the bytes were read: what is passed on was there before any change.
         if let Some(before) = identity {
+            count_system_call();
             let now = Identity::of_file(file)
                 .map_err(|error| failed("look at", &self.shared.path, error))?;
             if now != *before {
@@ -202,6 +205,7 @@ fn read_ahead(file: &File, at: u64, advised: u64, end: u64) -> u64 {
     }
     let until = end.min(at.max(advised) + READ_AHEAD);
     // Advice only: a file system that takes none reads all the same.
+    count_system_call();
     let _ = rustix::fs::fadvise(file, advised, NonZeroU64::new(until - advised), Advice::WillNeed);
     until
 }
@@ -233,6 +237,7 @@ impl ByteStream for PipeStream {
         let mut buffer = ReceiveBuffer::new(&self.shared.pool, 0);
         // A pipe brings 64 KiB at a time at most: gathered, for each transfer has its price.
         while !buffer.spare().is_empty() {
+            count_system_call();
             match file.read(buffer.spare()) {
                 Ok(0) => break,
                 Ok(count) => buffer.advance(count),

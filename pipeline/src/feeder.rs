@@ -9,6 +9,7 @@ use bytes::{Buf, Bytes};
 
 use crate::buffer::{Buffer, Pool};
 use crate::error::Error;
+use crate::io_counters::copy_counted;
 use crate::jobs::{Job, SegmentGuard, Write};
 use crate::sink::ALIGNMENT;
 use crate::worker_pool::WorkerPool;
@@ -88,7 +89,7 @@ impl<'a> Feeder<'a> {
         }
         let len = bytes.len().min(BLOCK - offset);
         let start = self.filled + offset;
-        self.current_buffer()[start..][..len].copy_from_slice(&bytes[..len]);
+        copy_counted(&mut self.current_buffer()[start..][..len], &bytes[..len]);
         self.partial.end = offset + len;
         self.at += len as u64;
         if self.partial.end == BLOCK {
@@ -119,7 +120,7 @@ impl<'a> Feeder<'a> {
                 let filled = self.filled;
                 let buffer = self.current_buffer();
                 let len = range.len().min(buffer.len() - filled);
-                buffer[filled..][..len].copy_from_slice(&bytes[..len]);
+                copy_counted(&mut buffer[filled..][..len], &bytes[..len]);
                 self.record_data(filled..filled + len);
                 self.filled += len;
                 self.submit_if_full()?;

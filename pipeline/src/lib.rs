@@ -21,6 +21,7 @@ mod feeder;
 mod finish;
 mod import;
 mod inspect;
+pub mod io_counters;
 mod jobs;
 mod journal;
 mod memory;

@@ -10,6 +10,7 @@ use crossbeam_channel::{Sender, bounded};
 
 use crate::activity_times::Activity;
 use crate::error::Error;
+use crate::io_counters::copy_counted;
 use crate::progress::Progress;
 use crate::source::{ByteStream, SourceError};
 
@@ -99,7 +100,7 @@ impl Read for Wire {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let available = self.fill_buf()?;
         let len = available.len().min(out.len());
-        out[..len].copy_from_slice(&available[..len]);
+        copy_counted(&mut out[..len], &available[..len]);
         self.consume(len);
         Ok(len)
     }

@@ -8,6 +8,7 @@ use super::TransferContext;
 use super::ranges::Cursor;
 use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::io_counters::copy_counted;
 use crate::jobs::{GuestPart, Job, SegmentGuard};
 
 /// By how many bytes less than this a compressed cluster may begin before the end of the one before it: a sector of qcow2.
@@ -94,14 +95,14 @@ impl<'a> ClusterBatch<'a> {
         let Overlap { shared, .. } = Overlap::new(piece.host, len, cursor.position(), self.filled);
         let mut bytes = vec![0; len];
         if let Some(buffer) = &self.buffer {
-            bytes[..shared].copy_from_slice(&buffer[self.filled - shared..self.filled]);
+            copy_counted(&mut bytes[..shared], &buffer[self.filled - shared..self.filled]);
         }
         cursor.skip_to(piece.host)?;
         cursor.read_exact(&mut bytes[shared..])?;
         self.flush()?;
         // The next cluster may share these.
         let tail = len.min(OVERLAP_MAX as usize);
-        self.current_buffer()[..tail].copy_from_slice(&bytes[len - tail..]);
+        copy_counted(&mut self.current_buffer()[..tail], &bytes[len - tail..]);
         self.filled = tail;
         let guard = Some(self.guard.for_another_job());
         self.context.workers.submit(Job::Owned { bytes, at: piece.guest, compressed: true, guard })
@@ -114,7 +115,7 @@ impl<'a> ClusterBatch<'a> {
             None => vec![],
         };
         self.flush()?;
-        self.current_buffer()[..tail.len()].copy_from_slice(&tail);
+        copy_counted(&mut self.current_buffer()[..tail.len()], &tail);
         self.filled = tail.len();
         Ok(())
     }

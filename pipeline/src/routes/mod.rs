@@ -10,6 +10,7 @@ use crate::buffer::Pool;
 use crate::completion::CompletionTracker;
 use crate::counting_sink::CountingSink;
 use crate::error::Error;
+use crate::io_counters::count_copied;
 use crate::jobs::Job;
 use crate::plan::raw_virtual_size;
 use crate::progress::Progress;
@@ -103,6 +104,7 @@ pub fn read_exact(source: &dyn Source, at: u64, len: usize) -> Result<Vec<u8>, E
             failed(format!("requested {len} bytes at {at}, received {}", bytes.len()).into())
         })?;
         let wanted = chunk.len().min(len - bytes.len());
+        count_copied(wanted);
         bytes.extend_from_slice(&chunk[..wanted]);
     }
     Ok(bytes)

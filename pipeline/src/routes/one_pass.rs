@@ -13,6 +13,7 @@ use formats::sniff::Compression;
 use super::{Outcome, TransferContext};
 use crate::activity_times::Activity;
 use crate::error::Error;
+use crate::io_counters::count_copied;
 use crate::jobs::{GuestPart, Job};
 use crate::wire::Wire;
 
@@ -141,6 +142,7 @@ impl OnePassWriter<'_> {
     }
 
     fn owned(&mut self, bytes: Vec<u8>, at: u64, compressed: bool) -> io::Result<()> {
+        count_copied(bytes.len());
         let job = Job::Owned { bytes, at, compressed, guard: None };
         self.context.workers.submit(job).map_err(|error| {
             self.failed = Some(error);

@@ -11,6 +11,7 @@ use super::run_planner::{Emit, Run};
 use crate::concurrency_limiter::ConcurrencyLimiter;
 use crate::error::Error;
 use crate::feeder::Feeder;
+use crate::io_counters::count_copied;
 use crate::jobs::SegmentGuard;
 use crate::source::ByteStream;
 
@@ -198,6 +199,7 @@ impl Cursor<'_> {
         while !out.is_empty() {
             let mut part = self.next_chunk(out.len() as u64)?;
             let (now, later) = out.split_at_mut(part.len());
+            count_copied(now.len());
             part.copy_to_slice(now);
             out = later;
         }

@@ -13,6 +13,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::write_back::WriteBack;
 use crate::buffer::Pool;
+use crate::io_counters::{copy_counted, count_system_call};
 use crate::sink::ALIGNMENT;
 use crate::sys;
 
@@ -137,13 +138,15 @@ impl DualPathFile {
 
     fn write_direct(&self, direct: &Direct, at: u64, bytes: &[u8]) -> io::Result<()> {
         if direct.takes(bytes) {
+            count_system_call();
             return direct.file.write_all_at(bytes, at);
         }
         let mut bounce = self.bounce.take();
         let pieces = bytes.chunks(BOUNCE_LEN).zip((at..).step_by(BOUNCE_LEN));
         for (piece, at) in pieces {
             let aligned = &mut bounce[..piece.len()];
-            aligned.copy_from_slice(piece);
+            copy_counted(aligned, piece);
+            count_system_call();
             direct.file.write_all_at(aligned, at)?;
         }
         Ok(())
@@ -155,6 +158,7 @@ impl DualPathFile {
         }
         // In pieces, so that one huge write does not fill the page cache either.
         for (piece, at) in bytes.chunks(1 << 20).zip((at..).step_by(1 << 20)) {
+            count_system_call();
             self.buffered.write_all_at(piece, at)?;
             self.write_back.touched(&self.buffered, at..at + piece.len() as u64)?;
         }
@@ -170,6 +174,7 @@ impl DualPathFile {
         let Some(direct) = direct else { return self.read_buffered(at, buffer) };
         self.read_buffered(at, &mut buffer[..head])?;
         let begin = at + head as u64;
+        count_system_call();
         match direct.file.read_exact_at(&mut buffer[middle.clone()], begin) {
             Err(error) if direct.is_refusal(&error) => {
                 self.read_buffered(begin, &mut buffer[middle.clone()])?;
@@ -183,6 +188,7 @@ impl DualPathFile {
         if buffer.is_empty() {
             return Ok(());
         }
+        count_system_call();
         self.buffered.read_exact_at(buffer, at)?;
         self.write_back.touched(&self.buffered, at..at + buffer.len() as u64)
     }
@@ -206,6 +212,7 @@ impl DualPathFile {
     /// Makes zeroes without writing any from here. The range consists of whole blocks, or ends with the device. An error
     /// leaves the content of the range undefined.
     pub fn ask_for_zeroes(&self, how: Zeroing, range: Range<u64>) -> io::Result<()> {
+        count_system_call();
         let flags = match how {
             Zeroing::Hole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
             Zeroing::Keep => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
@@ -239,11 +246,13 @@ impl DualPathFile {
     /// Makes the data durable, and the length of the file with it.
     pub fn sync(&self) -> io::Result<()> {
         // One descriptor is enough: all pages belong to the file, and errors are counted there too.
+        count_system_call();
         self.buffered.sync_data()
     }
 
     /// Makes everything durable. Returns errors of closing too.
     pub fn close(self) -> io::Result<()> {
+        count_system_call();
         self.buffered.sync_all()?;
         if let Some(direct) = self.direct {
             sys::close(direct.file)?;
@@ -301,6 +310,7 @@ impl Direct {
     fn gather(&self, at: u64, pieces: &[&[u8]]) -> io::Result<usize> {
         let slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
         let slices = &slices[..slices.len().min(PIECES_MAX)];
+        count_system_call();
         let written = retry_on_intr(|| rustix::io::pwritev(&self.file, slices, at));
         written
             .map_err(io::Error::from)

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rustix::fs::Advice;
 use rustix::io::Errno;
 
+use crate::io_counters::count_system_call;
 use crate::sink::ALIGNMENT;
 use crate::sys;
 
@@ -44,11 +45,14 @@ impl WriteBack {
     /// When something written earlier could not be stored. It is lost, and no later call reports that.
     pub fn touched(&self, file: &File, range: Range<u64>) -> io::Result<()> {
         let Some((batch, oldest)) = self.add(range) else { return Ok(()) };
+        count_system_call();
         supported(sys::start_write_back(file, &batch))?;
         if let Some(oldest) = oldest {
+            count_system_call();
             supported(sys::finish_write_back(file, &oldest))?;
             // Only advice, and only memory.
             let len = std::num::NonZero::new(oldest.end - oldest.start);
+            count_system_call();
             let _ = rustix::fs::fadvise(file, oldest.start, len, Advice::DontNeed);
         }
         Ok(())
