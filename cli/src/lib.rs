@@ -16,13 +16,15 @@ pub mod values;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use importer::{ProxySettings, Secret};
 
 use args::{Cli, Command};
+
+/// Exit code of a command that could not be carried out.
+const EXIT_FAILURE: u8 = 1;
 
 /// The values from the process environment.
 #[derive(Clone, Debug, Default)]
@@ -40,17 +42,17 @@ pub struct Environment {
 }
 
 /// Runs a command. The exit code is 0 only if all requested disks are complete and durable.
-pub fn run(cli: Cli, environment: Environment) -> ExitCode {
+pub fn run(cli: Cli, environment: Environment) -> u8 {
     let result = match cli.command {
-        Command::Import(args) => import::run(*args, environment).map(|()| ExitCode::SUCCESS),
-        Command::Inspect(args) => inspect::run(args, environment).map(|()| ExitCode::SUCCESS),
+        Command::Import(args) => import::run(*args, environment).map(|()| 0),
+        Command::Inspect(args) => inspect::run(args, environment).map(|()| 0),
         Command::Apply(args) => apply::run(args, environment),
-        Command::Upload(args) => upload::run(&args, &environment).map(|()| ExitCode::SUCCESS),
-        Command::Completions { shell } => completions(shell).map(|()| ExitCode::SUCCESS),
+        Command::Upload(args) => upload::run(&args, &environment).map(|()| 0),
+        Command::Completions { shell } => completions(shell).map(|()| 0),
     };
     result.unwrap_or_else(|error| {
         print_to_stderr(&failure::format_error(error.as_ref()));
-        ExitCode::FAILURE
+        EXIT_FAILURE
     })
 }
 

@@ -1,7 +1,6 @@
 //! `cdi`
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Parser;
 use cli::Environment;
@@ -9,7 +8,7 @@ use cli::args::Cli;
 use importer::{ProxySettings, Secret};
 use tracing_subscriber::EnvFilter;
 
-fn main() -> ExitCode {
+fn main() {
     let cli = Cli::parse();
     if cli.verbose > 0 {
         let level = if cli.verbose == 1 { "info" } else { "debug" };
@@ -26,7 +25,7 @@ fn main() -> ExitCode {
         state: state_folder(),
         no_bar: cli.verbose > 0 || std::env::var_os("TERM").is_some_and(|name| name == "dumb"),
     };
-    cli::run(cli, environment)
+    runtime::exit_process(cli::run(cli, environment));
 }
 
 /// From the XDG base directory specification.

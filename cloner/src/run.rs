@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use contract::clone::{BadCloneJob, ClonedVolume, name};
@@ -48,8 +47,9 @@ enum CloneFailure {
     Clone(Error),
 }
 
-/// Runs the clone that the environment describes, and writes the result to the termination log.
-pub fn run_clone_pod(process: &ProcessEnvironment) -> ExitCode {
+/// Runs the clone that the environment describes, and writes the result to the termination log. Returns the exit code
+/// of the process.
+pub fn run_clone_pod(process: &ProcessEnvironment) -> u8 {
     let mut termination = TerminationMessage::open(&process.at(paths::TERMINATION_LOG));
     let (message, code) = match run_clone(process) {
         Ok(message) => (message.to_owned(), 0),
@@ -64,9 +64,9 @@ pub fn run_clone_pod(process: &ProcessEnvironment) -> ExitCode {
     match termination.write(&message) {
         Err(error) if code == 0 => {
             tracing::error!("cannot write {}: {error}", termination.path().display());
-            ExitCode::from(1)
+            1
         }
-        _ => ExitCode::from(code),
+        _ => code,
     }
 }
 

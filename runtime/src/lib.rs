@@ -9,6 +9,7 @@ pub mod container_command;
 mod control_plane;
 #[cfg(feature = "cluster")]
 pub mod decoded;
+mod exit;
 mod flags;
 pub mod health;
 pub mod https;
@@ -23,6 +24,7 @@ mod program;
 mod random;
 pub mod sandbox;
 mod signals;
+mod sys;
 mod termination;
 pub mod tls;
 pub mod worker_tasks;
@@ -33,6 +35,7 @@ pub use chain::chain;
 pub use container_command::run_container_command;
 #[cfg(feature = "cluster")]
 pub use control_plane::run_control_plane_program;
+pub use exit::exit_process;
 pub use flags::Flags;
 pub use metrics_key::{BadMetricsKey, MetricsKey};
 pub use program::{environment, start_program};

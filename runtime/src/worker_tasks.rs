@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+use crate::exit::exit_with;
 use crate::metrics::{self, Page};
 use crate::{MetricsKey, StopSignals};
 
@@ -76,5 +77,5 @@ async fn exit_on_signal(mut signals: StopSignals, shutdown_hook: Option<Shutdown
         run_hook();
         tokio::time::sleep(SHUTDOWN_HOOK_MAX).await;
     }
-    std::process::exit(SIGNAL_EXIT_BASE + signal);
+    exit_with(SIGNAL_EXIT_BASE + signal);
 }

@@ -18,10 +18,17 @@ use uploadserver::{ServerExit, Settings, serve_upload};
 /// Of a process that was stopped by SIGTERM. With 0, the controller would take the upload for complete.
 const EXIT_CODE_SIGTERM: u8 = 128 + 15;
 
+const EXIT_CODE_FAILURE: u8 = 1;
+
 fn main() -> ExitCode {
     if let Some(code) = runtime::run_container_command(std::env::args()) {
         return code;
     }
+    runtime::exit_process(serve_volume());
+}
+
+/// Returns the exit code.
+fn serve_volume() -> u8 {
     runtime::start_program(
         &["cdi_uploadserver", "uploadserver", "auth", "pipeline", "runtime"],
         &[],
@@ -30,13 +37,13 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => {
             tracing::error!("{error}");
-            return error.exit_code().into();
+            return error.exit_code();
         }
     };
     let mut termination = TerminationMessage::open(Path::new(paths::TERMINATION_LOG));
     let disk = settings.destination.clone();
     match serve(settings) {
-        Ok(ServerExit::Stopped) => EXIT_CODE_SIGTERM.into(),
+        Ok(ServerExit::Stopped) => EXIT_CODE_SIGTERM,
         Ok(end) => {
             let with_size =
                 |message| ExitMessage { virtual_size: size_in_file(&end, &disk), ..message };
@@ -46,13 +53,13 @@ fn main() -> ExitCode {
                     tracing::warn!("cannot write {}: {error}", termination.path().display());
                 }
             }
-            ExitCode::SUCCESS
+            0
         }
         Err(error) => {
             let text = chain(&*error);
             tracing::error!("UploadServer failed: {text}");
             let _ = termination.write(&termination_text(&text)); // the log has the error already
-            ExitCode::FAILURE
+            EXIT_CODE_FAILURE
         }
     }
 }

@@ -5,7 +5,6 @@ mod plan;
 mod source_references;
 mod volume_directory;
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -15,7 +14,7 @@ use serde::Serialize;
 
 use crate::args::ApplyArgs;
 use crate::progress::{Style, data_volume_phase_name, watch};
-use crate::{Environment, engine, failure, print, print_to_stderr};
+use crate::{EXIT_FAILURE, Environment, engine, failure, print, print_to_stderr};
 use plan::{Content, DiskJob, Existing, VolumeFacts, VolumePlan, plan_volume};
 use volume_directory::VolumeDirectory;
 
@@ -24,7 +23,7 @@ use volume_directory::VolumeDirectory;
 /// # Errors
 /// When the manifests hold no DataVolume or cannot be read. The failure of a volume is printed and makes the exit code
 /// that of failure.
-pub fn run(args: ApplyArgs, environment: Environment) -> Result<ExitCode> {
+pub fn run(args: ApplyArgs, environment: Environment) -> Result<u8> {
     let manifest = manifest::read(&args.file)?;
     for other in &manifest.others {
         if !args.quiet {
@@ -47,7 +46,7 @@ pub fn run(args: ApplyArgs, environment: Environment) -> Result<ExitCode> {
         print(&format!("{}\n", json.context("cannot write the report")?))?;
     }
     let all_good = outcomes.iter().all(|outcome| outcome.error.is_none());
-    Ok(if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if all_good { 0 } else { EXIT_FAILURE })
 }
 
 /// The output of `--json`.

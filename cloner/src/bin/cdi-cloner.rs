@@ -21,9 +21,10 @@ fn main() -> ExitCode {
         &["cdi_cloner", "cloner", "pipeline", "runtime"],
         &["content-type", "upload-bytes", "mount"],
     );
-    run_clone_pod(&ProcessEnvironment {
+    let code = run_clone_pod(&ProcessEnvironment {
         root: "/".into(),
         variables: runtime::environment(),
         flags,
-    })
+    });
+    runtime::exit_process(code)
 }

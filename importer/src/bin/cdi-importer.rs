@@ -1,11 +1,10 @@
 //! `cdi-importer`: the program of an importer pod. See `importer::pod`.
 
-use std::process::ExitCode;
-
 use importer::pod::{Paths, ProcessEnvironment, run_importer};
 
-fn main() -> ExitCode {
+fn main() {
     runtime::start_program(&["cdi_importer", "importer", "pipeline", "runtime"], &[]);
     let variables = runtime::environment();
-    run_importer(ProcessEnvironment { paths: Paths::under("/"), variables })
+    let code = run_importer(ProcessEnvironment { paths: Paths::under("/"), variables });
+    runtime::exit_process(code);
 }

@@ -1,13 +1,19 @@
 //! `cdi-source-update-poller`: the program of a poller job. See `importer::poller`.
 
-use std::process::ExitCode;
-
 use contract::paths;
 use importer::pod::{Paths, ProcessEnvironment};
 use importer::poller::{FLAGS, run_poller};
 use runtime::{Flags, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox};
 
-fn main() -> ExitCode {
+/// The exit code of a poll without a result.
+const FAILED: u8 = 1;
+
+fn main() {
+    runtime::exit_process(poll());
+}
+
+/// Returns the exit code.
+fn poll() -> u8 {
     let flags =
         runtime::start_program(&["cdi_source_update_poller", "importer", "runtime"], &FLAGS);
     // While there is one thread.
@@ -15,14 +21,14 @@ fn main() -> ExitCode {
         enter_sandbox(&sandbox_policy(&flags), SandboxRequirement::from_environment())
     {
         tracing::error!("{error}");
-        return ExitCode::FAILURE;
+        return FAILED;
     }
     let variables = runtime::environment();
     match run_poller(&flags, &ProcessEnvironment { paths: Paths::under("/"), variables }) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             tracing::error!("{}", runtime::chain(&error));
-            ExitCode::FAILURE
+            FAILED
         }
     }
 }

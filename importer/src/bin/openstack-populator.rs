@@ -1,10 +1,8 @@
 //! `openstack-populator`: copies an image of OpenStack to a volume, for forklift's populators. See
 //! `importer::populator`.
 
-use std::process::ExitCode;
-
 use importer::populator::{Populator, run_populator};
 
-fn main() -> ExitCode {
-    run_populator(Populator::Openstack)
+fn main() {
+    runtime::exit_process(run_populator(Populator::Openstack));
 }

@@ -5,7 +5,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -47,7 +46,8 @@ pub struct ProcessEnvironment {
 }
 
 /// Carries out the import that the environment describes, and writes its outcome to the termination log.
-pub fn run_importer(environment: ProcessEnvironment) -> ExitCode {
+/// Returns the exit code of the process.
+pub fn run_importer(environment: ProcessEnvironment) -> u8 {
     let ProcessEnvironment { paths, variables } = environment;
     let mut termination = TerminationMessage::open(&paths.at(paths::TERMINATION_LOG));
     let job = ImportJob::from_environment(&variables);
@@ -69,7 +69,7 @@ pub fn run_importer(environment: ProcessEnvironment) -> ExitCode {
             tracing::error!("cannot write {}: {error}", termination.path().display());
         }
     }
-    ExitCode::from(outcome.code)
+    outcome.code
 }
 
 fn carry_out(

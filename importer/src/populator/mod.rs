@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use contract::Checksum;
@@ -75,13 +74,14 @@ impl Populator {
 }
 
 /// Carries out what the arguments of this process order, with the Secret's keys among its variables. Starts logging.
-pub fn run_populator(populator: Populator) -> ExitCode {
+/// Returns the exit code of the process.
+pub fn run_populator(populator: Populator) -> u8 {
     let flags = runtime::start_program(&["importer", "pipeline", "runtime"], FLAGS);
     match populate(populator, &flags, &runtime::environment()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             tracing::error!("cannot populate the volume: {}", chain(&*error));
-            ExitCode::from(FATAL)
+            FATAL
         }
     }
 }
