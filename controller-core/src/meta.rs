@@ -168,6 +168,19 @@ impl Changes {
         }
     }
 
+    /// Records the condition `Running`.
+    pub fn set_running(
+        &mut self,
+        present: &ObjectMeta,
+        running: bool,
+        reason: &str,
+        message: &str,
+    ) {
+        self.set(present, state::RUNNING, running.to_string());
+        self.set(present, state::RUNNING_REASON, reason);
+        self.set(present, state::RUNNING_MESSAGE, message);
+    }
+
     /// Applies them as the API server does.
     pub fn apply_to(&self, metadata: &mut ObjectMeta) {
         let annotations = metadata.annotations.get_or_insert_default();

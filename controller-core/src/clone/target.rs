@@ -140,7 +140,7 @@ pub fn stuck(target: &ObjectMeta, why: &str) -> Changes {
     changes.set(target, state::CLONE_PHASE, Phase::Error.as_str());
     changes.set(target, state::CLONE_ERROR, why);
     if is_of_data_volume(target) {
-        set_running(&mut changes, target, false, "Error", why);
+        changes.set_running(target, false, "Error", why);
     }
     changes
 }
@@ -178,28 +178,16 @@ fn run(changes: &mut Changes, target: &ObjectMeta, progress: &Progress) {
         text => format!("Waits for {text}"),
     };
     match progress.phase {
-        Phase::Succeeded => set_running(changes, target, false, "Completed", COMPLETE),
+        Phase::Succeeded => changes.set_running(target, false, "Completed", COMPLETE),
         _ if progress.is_queued => {
-            set_running(changes, target, false, api::conditions::reason::QUEUED, &waits_for);
+            changes.set_running(target, false, api::conditions::reason::QUEUED, &waits_for);
         }
         Phase::Pending | Phase::HostClone => {
             let message = if waits_for.is_empty() { PENDING } else { &waits_for };
-            set_running(changes, target, false, "Pending", message);
+            changes.set_running(target, false, "Pending", message);
         }
-        _ => set_running(changes, target, true, POPULATOR_IS_RUNNING, &waits_for),
+        _ => changes.set_running(target, true, POPULATOR_IS_RUNNING, &waits_for),
     }
-}
-
-fn set_running(
-    changes: &mut Changes,
-    target: &ObjectMeta,
-    running: bool,
-    reason: &str,
-    message: &str,
-) {
-    changes.set(target, state::RUNNING, running.to_string());
-    changes.set(target, state::RUNNING_REASON, reason);
-    changes.set(target, state::RUNNING_MESSAGE, message);
 }
 
 /// The volume mode of a PVC.

@@ -154,12 +154,10 @@ pub fn plan(prime: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     changes.set(present, state::POD_RESTARTS, restarts);
     changes.set(present, state::POD_SCHEDULABLE, report.unschedulable.is_none().to_string());
     if let Some(because) = &report.unschedulable {
-        import::set_running(changes, present, false, reason::UNSCHEDULABLE, because);
+        changes.set_running(present, false, reason::UNSCHEDULABLE, because);
     }
     match &report.exit {
-        Some(Exit::Message(_)) => {
-            import::set_running(changes, present, false, reason::COMPLETED, "")
-        }
+        Some(Exit::Message(_)) => changes.set_running(present, false, reason::COMPLETED, ""),
         Some(Exit::Text { reason, text, code }) => {
             let text = failure_reason(text);
             let noted = |key| meta::annotation(present, key);
@@ -170,11 +168,11 @@ pub fn plan(prime: &PersistentVolumeClaim, pod: &Pod) -> Plan {
             if *code != 0 && !is_known {
                 plan.events.push(failure(present, text));
             }
-            import::set_running(changes, present, false, reason, text);
+            changes.set_running(present, false, reason, text);
         }
         None => {
             if let Some((is_running, reason, message)) = &report.running {
-                import::set_running(changes, present, *is_running, reason, message);
+                changes.set_running(present, *is_running, reason, message);
             }
         }
     }

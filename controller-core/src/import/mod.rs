@@ -75,7 +75,7 @@ pub fn plan(
         // The scheduler reports that PVCs have no volumes, but not which PVCs.
         let lack = scratch.and_then(scratch::lack).map(|lack| format!(" {lack}"));
         let because = format!("{because}{}", lack.unwrap_or_default());
-        set_running(annotations, present, false, reason::UNSCHEDULABLE, because.trim_start());
+        annotations.set_running(present, false, reason::UNSCHEDULABLE, because.trim_start());
     }
 
     if !report.phase.is_waiting() {
@@ -86,8 +86,7 @@ pub fn plan(
     // A pod that was restarted by the kubelet and then succeeded needs no replacement.
     if report.is_out_of_memory && report.phase != PodPhase::Succeeded {
         annotations.set(present, import::REQUIRES_DIRECT_IO, "true");
-        set_running(
-            annotations,
+        annotations.set_running(
             present,
             false,
             reason::OOM_KILLED,
@@ -103,8 +102,7 @@ pub fn plan(
     match &report.exit {
         Some(Exit::Message(message)) if message.scratch_space_required == Some(true) => {
             annotations.set(present, import::REQUIRES_SCRATCH, "true");
-            set_running(
-                annotations,
+            annotations.set_running(
                 present,
                 false,
                 reason::SCRATCH_SPACE_REQUIRED,
@@ -119,14 +117,14 @@ pub fn plan(
             let annotations = &mut plan.annotations;
             annotations.set(present, import::FATAL_ERROR, "true");
             annotations.set(present, state::POD_PHASE, "Failed");
-            set_running(annotations, present, false, reason::CHECKSUM_ERROR, text);
+            annotations.set_running(present, false, reason::CHECKSUM_ERROR, text);
             plan.pod = PodAction::Delete;
             return plan;
         }
         Some(Exit::Message(message)) => {
             record_exit_message(&mut plan, claim, message);
             let text = message.message.as_deref().unwrap_or_default();
-            set_running(&mut plan.annotations, present, false, reason::COMPLETED, text);
+            plan.annotations.set_running(present, false, reason::COMPLETED, text);
         }
         Some(Exit::Text { reason, text, code }) => {
             if *code != 0 {
@@ -134,11 +132,11 @@ pub fn plan(
             } else if text.contains("Preallocation applied") {
                 plan.annotations.set(present, state::PREALLOCATION, "true");
             }
-            set_running(&mut plan.annotations, present, false, reason, text);
+            plan.annotations.set_running(present, false, reason, text);
         }
         None => {
             if let Some((running, reason, message)) = &report.running {
-                set_running(annotations, present, *running, reason, message);
+                annotations.set_running(present, *running, reason, message);
             }
         }
     }
@@ -174,19 +172,6 @@ pub fn restarts(claim: &ObjectMeta) -> i32 {
 
 fn is_mismatch(message: &ExitMessage) -> bool {
     message.message.as_deref().is_some_and(|text| text.contains(CHECKSUM_MISMATCH))
-}
-
-/// Records the condition `Running` in the annotations.
-pub fn set_running(
-    annotations: &mut Changes,
-    present: &ObjectMeta,
-    running: bool,
-    reason: &str,
-    message: &str,
-) {
-    annotations.set(present, state::RUNNING, running.to_string());
-    annotations.set(present, state::RUNNING_REASON, reason);
-    annotations.set(present, state::RUNNING_MESSAGE, message);
 }
 
 /// A failure is reported in one event, and in another one each time the worker fails again.

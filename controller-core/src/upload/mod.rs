@@ -112,7 +112,7 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
         Some(Exit::Message(message)) if message.scratch_space_required == Some(true) => {
             changes.set(present, import::REQUIRES_SCRATCH, "true");
             changes.set(present, state::POD_READY, "false");
-            set_running(changes, present, false, reason::SCRATCH_SPACE_REQUIRED, SCRATCH_MESSAGE);
+            changes.set_running(present, false, reason::SCRATCH_SPACE_REQUIRED, SCRATCH_MESSAGE);
             plan.pod = PodAction::Delete;
             return plan;
         }
@@ -122,12 +122,12 @@ pub fn plan(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
             }
             virtual_size::record_virtual_size(changes, claim, message);
             let text = message.message.as_deref().unwrap_or_default();
-            set_running(changes, present, false, reason::COMPLETED, text);
+            changes.set_running(present, false, reason::COMPLETED, text);
         }
-        Some(Exit::Text { reason, text, .. }) => set_running(changes, present, false, reason, text),
+        Some(Exit::Text { reason, text, .. }) => changes.set_running(present, false, reason, text),
         None => {
             if let Some((running, reason, message)) = &report.running {
-                set_running(changes, present, *running, reason, message);
+                changes.set_running(present, *running, reason, message);
             }
         }
     }
@@ -183,18 +183,6 @@ fn is_ready(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let containers = status.and_then(|status| status.container_statuses.as_deref());
     containers.is_some_and(|all| !all.is_empty() && all.iter().all(|container| container.ready))
-}
-
-fn set_running(
-    changes: &mut Changes,
-    present: &ObjectMeta,
-    running: bool,
-    reason: &str,
-    message: &str,
-) {
-    changes.set(present, state::RUNNING, running.to_string());
-    changes.set(present, state::RUNNING_REASON, reason);
-    changes.set(present, state::RUNNING_MESSAGE, message);
 }
 
 #[cfg(test)]
