@@ -36,6 +36,10 @@ pub const API_SERVICE: &str = "cdi-api";
 /// Common name of the upload proxy's client certificate, which upload servers check.
 pub const UPLOAD_CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
 
+/// The Lease of the controllers, the same as upstream CDI's: of two installations only one writes.
+pub const CONTROLLER_LEASE: &str = "cdi-controller-leader-election-helper";
+/// The Lease of the operators, the same as upstream CDI's: during a takeover only one of the two writes.
+pub const OPERATOR_LEASE: &str = "cdi-operator-leader-election-helper";
 /// The service account of the controller.
 pub const CONTROLLER_ACCOUNT: &str = "cdi-sa";
 /// The service accounts of the programs, in the namespace of the installation.

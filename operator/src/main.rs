@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use api::names::OPERATOR_LEASE;
 use auth::UnverifiedServer;
 use kube::Client;
 use operator::OperatorMetrics;
@@ -14,8 +15,6 @@ use runtime::metrics_access::{self, MetricsAccess};
 use runtime::{Flags, SandboxPolicy, StopSignals, TcpConnect, health, metrics};
 
 const PORT: u16 = 8443;
-/// Upstream CDI's operator uses this Lease too: during a takeover only one of the two writes.
-const LEASE: &str = "cdi-operator-leader-election-helper";
 /// `--check`: print what a pass would change, and write nothing.
 const CHECK: &str = "check";
 
@@ -85,7 +84,7 @@ async fn manage(
         operator::manage_certificates(client, namespace, |outcome| metrics.record(outcome)).await;
         return Ok(());
     };
-    let mut election = Election::new(client.clone(), namespace, LEASE, process_identity());
+    let mut election = Election::new(client.clone(), namespace, OPERATOR_LEASE, process_identity());
     election.win().await;
     tracing::info!("this process leads");
     tokio::select! {

@@ -190,7 +190,9 @@ async fn pods_of_a_deleted_service_account_are_replaced() {
         key
     };
     let (kept, broken) = (put("kept"), put("broken"));
-    api.edit(&broken, |pod| pod["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z".into());
+    for old in [broken.as_str(), "apps/deployments/cdi/cdi-deployment"] {
+        api.edit(old, |old| old["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z".into());
+    }
     Operator::new(&api, "1.0.0").converge().await;
     assert!(api.get(&kept).is_some() && api.get(&broken).is_none());
 }

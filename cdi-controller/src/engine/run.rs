@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::names::CONTROLLER_LEASE;
 use auth::UnverifiedServer;
 use runtime::leader_election::{Election, process_identity};
 use runtime::metrics_access::{self, MetricsAccess};
@@ -13,9 +14,6 @@ use crate::engine::metrics::page;
 use crate::engine::{Engine, Error, Settings, watch};
 use crate::wake::settings_key;
 use controller_core::config::floor;
-
-/// Upstream CDI's controllers use the same Lease, so that both never run at the same time.
-const LEASE: &str = "cdi-controller-leader-election-helper";
 
 /// Runs the controllers until a signal stops them.
 ///
@@ -30,7 +28,7 @@ pub async fn run(settings: Settings, mut stop: StopSignals) -> Result<(), Error>
     serve(&engine, client.clone())?;
     serve_probes(engine.settings.health_port)?;
     let _ready = ReadyFile::create(engine.settings.ready_file.clone())?;
-    let mut election = Election::new(client, &namespace, LEASE, process_identity());
+    let mut election = Election::new(client, &namespace, CONTROLLER_LEASE, process_identity());
     // The caches are filled while this process waits for the lease, so that it can take over at once.
     let follow = tokio::spawn(watch::follow_all(Arc::clone(&engine)));
     if leader_election {

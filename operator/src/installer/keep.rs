@@ -24,16 +24,13 @@ use crate::manifests::PVC_WEBHOOK;
 use crate::metadata;
 use crate::plan::authority::{claim_config_authority, needs_config};
 use crate::plan::completion::{
-    CLEANED_KINDS, CompletionFacts, CompletionStep, WriteVerb, completion_step,
-    is_deployment_ready, obsolete_objects,
+    CLEANED_KINDS, CompletionFacts, CompletionStep, DEPRECATED_CONFIG_MAP, WriteVerb,
+    completion_step, is_deployment_ready, obsolete_objects,
 };
 use crate::plan::drift::{DriftFacts, OWN_CRD, ObjectStep, object_step};
 use crate::plan::lifecycle::{FINALIZER, INSTALLED_VERSION, MARKER, blocks_installation};
 use crate::plan::routes::{INJECTED, INJECTED_MESSAGE, with_destination_ca};
 use crate::plan::status::{Health, Phase, Versions, reason, set_status};
-
-/// Of versions of upstream CDI that are long gone.
-const DEPRECATED_CONFIG_MAP: &str = "cdi-insecure-registries";
 
 /// The objects of an installation, and why some cannot be computed.
 pub(super) struct Rendered {
@@ -297,11 +294,8 @@ impl Installer {
     /// Before the status: a CDI object that reports this version was installed by this operator.
     async fn record_version(&self, marker: &Value) -> Result<(), Error> {
         // It may have been adopted in this pass.
-        let Some(mut marker) =
-            self.api.get(&self.marker_id()).await?.or_else(|| Some(marker.clone()))
-        else {
-            return Ok(());
-        };
+        let found = self.api.get(&self.marker_id()).await?;
+        let mut marker = found.unwrap_or_else(|| marker.clone());
         let version = &self.environment.version;
         if metadata::annotation(&marker, INSTALLED_VERSION) != Some(version) {
             metadata::set_annotation(&mut marker, INSTALLED_VERSION, version);

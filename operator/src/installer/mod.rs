@@ -250,16 +250,10 @@ impl Installer {
         installation: &Value,
         now: Timestamp,
     ) -> Result<Value, Error> {
-        let mut started = installation.clone();
-        metadata::add_finalizer(&mut started, FINALIZER);
-        let versions = Versions::started(&self.environment.version);
         let health = Health::deploying();
-        set_status(&mut started, Some(Phase::Deploying), &versions, Some(&health), now);
-        let started = self.write_installation(installation, &started).await?;
-        let event =
-            InstallationEvent::normal(reason::DEPLOY_STARTED, health.progressing.message.clone());
-        self.events.record(&self.api, &started, event, now).await;
-        Ok(started)
+        let message = health.progressing.message.clone();
+        let event = InstallationEvent::normal(reason::DEPLOY_STARTED, message);
+        self.start(installation, Phase::Deploying, &health, event, now).await
     }
 
     async fn start_upgrade(
@@ -267,13 +261,26 @@ impl Installer {
         installation: &Value,
         now: Timestamp,
     ) -> Result<Value, Error> {
-        let mut started = installation.clone();
-        let versions = Versions::started(&self.environment.version);
         let health = Health::upgrading(&self.environment.version);
-        set_status(&mut started, Some(Phase::Upgrading), &versions, Some(&health), now);
+        let message = health.degraded.message.clone();
+        let event = InstallationEvent::normal(reason::UPGRADE_STARTED, message);
+        self.start(installation, Phase::Upgrading, &health, event, now).await
+    }
+
+    /// Writes the phase, then records `event`. Returns the CDI object as it is stored.
+    async fn start(
+        &mut self,
+        installation: &Value,
+        phase: Phase,
+        health: &Health,
+        event: InstallationEvent,
+        now: Timestamp,
+    ) -> Result<Value, Error> {
+        let mut started = installation.clone();
+        metadata::add_finalizer(&mut started, FINALIZER);
+        let versions = Versions::started(&self.environment.version);
+        set_status(&mut started, Some(phase), &versions, Some(health), now);
         let started = self.write_installation(installation, &started).await?;
-        let event =
-            InstallationEvent::normal(reason::UPGRADE_STARTED, health.degraded.message.clone());
         self.events.record(&self.api, &started, event, now).await;
         Ok(started)
     }

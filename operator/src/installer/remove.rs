@@ -1,5 +1,6 @@
 //! Carries out the removal of an installation.
 
+use api::names::CONTROLLER_LEASE;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -14,8 +15,6 @@ use crate::plan::lifecycle::FINALIZER;
 use crate::plan::removal::{RemovalFacts, RemovalStep, WORKER_SELECTOR, removal_step};
 use crate::plan::status::{Versions, set_status};
 
-/// Without an owner, as the process that holds it is not an object: deleted last.
-const CONTROLLER_LEASE: &str = "cdi-controller-leader-election-helper";
 /// More steps than a removal has. The next pass goes on.
 const STEPS_MAX: usize = 10;
 
@@ -69,6 +68,7 @@ impl Installer {
                 RemovalStep::RemoveFinalizer => {
                     // Created by the programs: garbage collection deletes only what the CDI object owns.
                     self.adopt_program_objects(&installation).await?;
+                    // Nobody owns it, as the process that holds it is not an object.
                     let lease = ObjectId::new(&kinds::LEASE, &namespace, CONTROLLER_LEASE);
                     if let Some(found) = self.api.get(&lease).await? {
                         let uid = metadata::uid(&found);

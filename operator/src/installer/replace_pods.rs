@@ -8,7 +8,7 @@ use crate::events::InstallationEvent;
 use crate::installer::apply::{ApplyContext, ApplyReport};
 use crate::kinds::{self, ObjectId};
 use crate::metadata;
-use crate::plan::account_tokens::pods_with_rejected_tokens;
+use crate::plan::account_tokens::{may_have_rejected_tokens, pods_with_rejected_tokens};
 use crate::plan::completion::WriteVerb;
 
 const PROGRAM_SELECTOR: &str = "cdi.kubevirt.io in (cdi-apiserver,cdi-deployment,cdi-uploadproxy)";
@@ -35,6 +35,10 @@ async fn delete_pods(
         .filter(|(id, _)| id.kind == &kinds::SERVICE_ACCOUNT)
         .map(|(id, account)| (id.name.clone(), account))
         .collect();
+    let mut deployments = report.observed.iter().filter(|(id, _)| id.kind == &kinds::DEPLOYMENT);
+    if !deployments.any(|(_, deployment)| may_have_rejected_tokens(deployment, &accounts)) {
+        return Ok(());
+    }
     let pods = context.api.list(&kinds::POD, namespace, Some(PROGRAM_SELECTOR)).await?;
     for pod in pods_with_rejected_tokens(&pods, &accounts) {
         let id = ObjectId::new(&kinds::POD, namespace, metadata::name(pod));

@@ -25,6 +25,9 @@ pub static CLEANED_KINDS: [&Kind; 15] = [
     &kinds::RESOURCE_QUOTA,
 ];
 
+/// A ConfigMap of versions of upstream CDI that are long gone. It is deleted.
+pub const DEPRECATED_CONFIG_MAP: &str = "cdi-insecure-registries";
+
 /// Failures that a message names. More are counted.
 const NAMED_FAILURES: usize = 3;
 /// An API server's text may hold that of a user, and be long.

@@ -189,7 +189,7 @@ fn controllers_recover_from_an_api_server_outage() {
 fn one_controller_holds_the_lease() {
     run_installed("leader", async |test| {
         let leases = Api::<Lease>::namespaced(test.client(), NAMESPACE);
-        let name = "cdi-controller-leader-election-helper";
+        let name = api::names::CONTROLLER_LEASE;
         let is_held = |lease: &Lease| {
             let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
             holder.is_some_and(|holder| holder.starts_with(CONTROLLER))

@@ -3,7 +3,7 @@
 use api::names;
 use serde_json::Value;
 
-use super::{CDI, CONTROLLER_LEASE, FOLLOW, FORKLIFT, SNAPSHOT, named, review_rules, rule};
+use super::{CDI, FOLLOW, FORKLIFT, SNAPSHOT, named, review_rules, rule};
 
 /// The name of OpenShift's singleton objects.
 const OPENSHIFT: &str = "cluster";
@@ -92,7 +92,7 @@ pub(super) fn in_namespace() -> Vec<Value> {
         rule("batch", &["cronjobs"], &["list", "watch", "delete"]),
         rule("batch", &["jobs"], &["delete"]),
         rule("coordination.k8s.io", &["leases"], &["create"]),
-        named("coordination.k8s.io", &["leases"], &[CONTROLLER_LEASE], &["get", "update"]),
+        named("coordination.k8s.io", &["leases"], &[names::CONTROLLER_LEASE], &["get", "update"]),
         rule("networking.k8s.io", &["ingresses"], FOLLOW),
         rule("route.openshift.io", &["routes"], FOLLOW),
     ]

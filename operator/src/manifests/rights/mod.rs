@@ -19,6 +19,20 @@ const FORKLIFT: &str = "forklift.cdi.kubevirt.io";
 const UPLOAD: &str = "upload.cdi.kubevirt.io";
 const SNAPSHOT: &str = "snapshot.storage.k8s.io";
 const READ: &[&str] = &["get", "list", "watch"];
+/// Kinds whose objects users write, and the controllers change.
+const USER_KINDS: [&str; 9] = [
+    "cdiconfigs",
+    "dataimportcrons",
+    "datasources",
+    "datavolumes",
+    "objecttransfers",
+    "storageprofiles",
+    "volumeimportsources",
+    "volumeuploadsources",
+    "volumeclonesources",
+];
+/// Of forklift. In upstream's order, as in all lists here: tools that compare roles compare lists.
+const POPULATORS: [&str; 2] = ["ovirtvolumepopulators", "openstackvolumepopulators"];
 /// The verbs of a watch.
 const FOLLOW: &[&str] = &["list", "watch"];
 
@@ -33,8 +47,6 @@ const OPERATOR_CLUSTER_ROLE: &str = "cdi-operator-cluster";
 const GRANTED: &str = "cdi-operator-granted";
 const GRANTED_DESCRIPTION: &str = "Kubernetes lets the operator create only roles whose permissions it has. These are \
      the permissions of the programs and users of CDI. The operator itself does not use them.";
-/// The lease of the controllers, the same as upstream CDI's.
-const CONTROLLER_LEASE: &str = "cdi-controller-leader-election-helper";
 /// The account of the controller.
 const CONTROLLER: &str = names::CONTROLLER_ACCOUNT;
 

@@ -14,42 +14,20 @@ use api::names;
 use serde_json::Value;
 
 use super::{
-    CDI, CONTROLLER_LEASE, FORKLIFT, RBAC, deployed, named, polling_jobs, review_rules, rule,
+    CDI, FORKLIFT, POPULATORS, RBAC, USER_KINDS, deployed, named, polling_jobs, review_rules, rule,
 };
 use crate::chains::InstallationChains;
 use crate::installer::DUMP;
 use crate::manifests::{self, Settings};
+use crate::plan::completion::{CLEANED_KINDS, DEPRECATED_CONFIG_MAP};
+use crate::plan::lifecycle::MARKER;
 
-const LEASE: &str = "cdi-operator-leader-election-helper";
-/// Names the CDI object that the installation belongs to, as its owner.
-const MARKER: &str = "cdi-config";
-/// A ConfigMap and a webhook configuration of old versions of upstream CDI, which are deleted.
-const OLD_CONFIG_MAP: &str = "cdi-insecure-registries";
+/// A webhook configuration of old versions of upstream CDI, which is deleted.
 const OLD_WEBHOOK: &str = "cdi-api-dataimportcron-mutate";
 /// To create objects, and to notice changes of all of them.
 const CREATE: &[&str] = &["create", "list", "watch"];
 /// To keep objects.
 const KEEP: &[&str] = &["get", "update"];
-/// Kinds of which objects are deleted that a setting or a later version no longer desires, API group and resource. Objects of the
-/// others stay until garbage collection deletes them with the CDI object.
-const DELETED: [(&str, &str); 15] = [
-    ("", "services"),
-    ("", "serviceaccounts"),
-    ("", "resourcequotas"),
-    ("apps", "deployments"),
-    (RBAC, "roles"),
-    (RBAC, "rolebindings"),
-    (RBAC, "clusterroles"),
-    (RBAC, "clusterrolebindings"),
-    ("policy", "poddisruptionbudgets"),
-    ("networking.k8s.io", "networkpolicies"),
-    ("networking.k8s.io", "ingresses"),
-    ("apiextensions.k8s.io", "customresourcedefinitions"),
-    ("apiregistration.k8s.io", "apiservices"),
-    (ADMISSION, "validatingwebhookconfigurations"),
-    (ADMISSION, "mutatingwebhookconfigurations"),
-];
-
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// Kinds of the installation in its namespace: API group and resource.
@@ -106,7 +84,7 @@ pub(in crate::manifests) fn in_namespace(settings: &Settings) -> Vec<Value> {
         rule("", &["secrets", "configmaps"], CREATE),
         named("", &["secrets"], &secrets, KEEP),
         named("", &["configmaps"], &bundles, KEEP),
-        named("", &["configmaps"], &[OLD_CONFIG_MAP], &["get", "delete"]),
+        named("", &["configmaps"], &[DEPRECATED_CONFIG_MAP], &["get", "delete"]),
         // If the administrator has set `DUMP_INSTALL_STRATEGY`.
         named("", &["configmaps"], &[DUMP], &["get", "update"]),
         // The owner of the Route; `blockOwnerDeletion` needs it.
@@ -114,9 +92,9 @@ pub(in crate::manifests) fn in_namespace(settings: &Settings) -> Vec<Value> {
         // A Route with a host or a destination CA.
         rule("route.openshift.io", &["routes/custom-host"], &["create", "update"]),
         rule("coordination.k8s.io", &["leases"], &["create"]),
-        named("coordination.k8s.io", &["leases"], &[LEASE], &["get", "update"]),
+        named("coordination.k8s.io", &["leases"], &[names::OPERATOR_LEASE], &["get", "update"]),
         // The controller's is deleted with the installation.
-        named("coordination.k8s.io", &["leases"], &[CONTROLLER_LEASE], &["get", "delete"]),
+        named("coordination.k8s.io", &["leases"], &[names::CONTROLLER_LEASE], &["get", "delete"]),
     ]);
     all
 }
@@ -151,7 +129,8 @@ fn read_part(rule: &Value) -> Option<Value> {
 }
 
 fn keep_verbs(group: &str, resource: &str) -> Vec<&'static str> {
-    let deletes = DELETED.contains(&(group, resource));
+    // Other objects stay until garbage collection deletes them with the CDI object.
+    let deletes = CLEANED_KINDS.iter().any(|kind| kind.group == group && kind.plural == resource);
     KEEP.iter().copied().chain(deletes.then_some("delete")).collect()
 }
 
@@ -182,26 +161,14 @@ fn installation(settings: &Settings) -> Vec<Value> {
 
 /// The CDI object, what a pass reads, and workers, which a removal deletes.
 fn status_and_workers() -> Vec<Value> {
-    let rewritten = [
-        "cdiconfigs",
-        "dataimportcrons",
-        "datasources",
-        "datavolumes",
-        "objecttransfers",
-        "storageprofiles",
-        "volumeclonesources",
-        "volumeimportsources",
-        "volumeuploadsources",
-    ];
-    let populators = ["openstackvolumepopulators", "ovirtvolumepopulators"];
     vec![
         rule(CDI, &["cdis"], &["get", "list", "watch", "update"]),
         rule(CDI, &["cdis/finalizers"], &["update"]),
         // The TLS profile of the metrics.
         named(CDI, &["cdiconfigs"], &[names::CDI_CONFIG], &["get"]),
         // Written back as they are, to be stored in the newest version.
-        rule(CDI, &rewritten, &["list", "update"]),
-        rule(FORKLIFT, &populators, &["list", "update"]),
+        rule(CDI, &USER_KINDS, &["list", "update"]),
+        rule(FORKLIFT, &POPULATORS, &["list", "update"]),
         rule("", &["pods", "services"], &["list", "delete"]),
         rule("", &["events"], &["create"]),
         rule("scheduling.k8s.io", &["priorityclasses"], &["get"]),

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use super::super::Viewers;
-use super::{CDI, FORKLIFT, RBAC, RBAC_V1, READ, UPLOAD, cluster_role, object, paths, rule};
+use super::{
+    CDI, FORKLIFT, POPULATORS, RBAC, RBAC_V1, READ, UPLOAD, USER_KINDS, cluster_role, object,
+    paths, rule,
+};
 
-/// In upstream's order, as in all lists here: tools that compare roles compare lists.
-const POPULATORS: [&str; 2] = ["ovirtvolumepopulators", "openstackvolumepopulators"];
 const ALL: &[&str] = &["*"];
 
 pub(super) fn objects(viewers: Viewers) -> Vec<Value> {
@@ -59,18 +60,7 @@ fn editor() -> Vec<Value> {
 
 /// Aggregated to the platform's role `view`.
 pub(super) fn viewer(viewers: Viewers) -> Value {
-    let kinds = [
-        "cdiconfigs",
-        "dataimportcrons",
-        "datasources",
-        "datavolumes",
-        "objecttransfers",
-        "storageprofiles",
-        "volumeimportsources",
-        "volumeuploadsources",
-        "volumeclonesources",
-    ];
-    let mut rules = vec![rule(CDI, &kinds, READ)];
+    let mut rules = vec![rule(CDI, &USER_KINDS, READ)];
     if viewers == Viewers::MayClone {
         rules.push(clone_source_rule());
     }
