@@ -133,16 +133,18 @@ async fn grow(
     test.wait(name, "grown", grown).await.map(|_| ())
 }
 
+/// Whether the kubelet has finished the expansion to the size that [`grow`] requests.
+fn is_grown(claim: &PersistentVolumeClaim) -> bool {
+    let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
+    capacity.and_then(|capacity| capacity.get("storage")).is_some_and(|size| size.0 == "96Mi")
+}
+
 #[test]
 fn block_volume_grows_under_a_running_pod() {
     run("device-grows", async |test| {
         Claim::block("disk", "csi", "32Mi").bound(&test).await?;
         PodPlan::new("holder", &["pause"]).device("disk", "/disk").start(&test).await?;
-        let grown = |claim: &PersistentVolumeClaim| {
-            let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
-            capacity.and_then(|capacity| capacity.get("storage")).is_some_and(|q| q.0 == "96Mi")
-        };
-        grow(&test, "disk", grown).await?;
+        grow(&test, "disk", is_grown).await?;
         let (_, size) = read(&test, "reader", "disk", true).await?;
         ensure!(size == 96 * MIB, "{size}");
         Ok(())
@@ -161,6 +163,10 @@ fn file_system_grows_for_its_next_pod() {
             conditions.into_iter().flatten().any(|c| c.type_ == "FileSystemResizePending")
         };
         grow(&test, "disk", pending).await?;
+        // If the kubelet has not unmounted the volume of the first pod yet, it enlarges the file system after the next pod has
+        // started.
+        PodPlan::new("next", &["pause"]).mount("disk", "/data").start(&test).await?;
+        test.wait("disk", "grown", is_grown).await?;
         // More than fitted before.
         let words = ["fill", "/data/file", "50331648", "more"];
         PodPlan::new("writer", &words).mount("disk", "/data").output(&test).await?;
