@@ -54,9 +54,8 @@ pub use raw_client::{Connection, RawClient, RawResponse, post_head};
 pub use stub::{Stub, StubRequest, StubResponse};
 pub use tls::ServerCertificate;
 pub use tool::{
-    Tool, cdi, cdi_cloner, cdi_containerimage_server, cdi_controller, cdi_image_size_detection,
-    cdi_importer, cdi_uploadserver, openstack_populator, ovirt_populator, reference, require_tool,
-    skip,
+    Tool, cdi, cdi_cloner, cdi_containerimage_server, cdi_controller, cdi_importer,
+    cdi_uploadserver, reference, require_tool, skip,
 };
 pub use vsphere::{Vsphere, VsphereState};
 

@@ -68,34 +68,12 @@ pub fn cdi_importer() -> &'static Path {
     BUILT.get_or_init(|| given_or_built("CDI_IMPORTER_BINARY", "importer", "cdi-importer"))
 }
 
-/// The program `cdi-image-size-detection` of this workspace, built as [`cdi`] is. `CDI_SIZE_DETECTION_BINARY` names another
-/// one.
-pub fn cdi_image_size_detection() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let program = "cdi-image-size-detection";
-    BUILT.get_or_init(|| given_or_built("CDI_SIZE_DETECTION_BINARY", "importer", program))
-}
-
 /// The program `cdi-containerimage-server` of this workspace, built as [`cdi`] is. `CDI_IMAGE_SERVER_BINARY` names another
 /// one.
 pub fn cdi_containerimage_server() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let program = "cdi-containerimage-server";
     BUILT.get_or_init(|| given_or_built("CDI_IMAGE_SERVER_BINARY", "importer", program))
-}
-
-/// The program `ovirt-populator` of this workspace, built as [`cdi`] is. `OVIRT_POPULATOR_BINARY` names another one.
-pub fn ovirt_populator() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| given_or_built("OVIRT_POPULATOR_BINARY", "importer", "ovirt-populator"))
-}
-
-/// The program `openstack-populator` of this workspace, built as [`cdi`] is. `OPENSTACK_POPULATOR_BINARY` names another
-/// one.
-pub fn openstack_populator() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let program = "openstack-populator";
-    BUILT.get_or_init(|| given_or_built("OPENSTACK_POPULATOR_BINARY", "importer", program))
 }
 
 /// The program `cdi-controller` of this workspace, built as [`cdi`] is. `CDI_CONTROLLER_BINARY` names another one.

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use testkit::{Fault, FaultServer, Finished, LoopDevice, MIB, Qcow2Options, QemuImg, SparseDisk};
-use testkit::{cdi_image_size_detection, in_own_network, pattern};
+use testkit::{in_own_network, pattern};
 use tests::Pod;
 
 /// Ends with this exit code and a termination message that begins with this text.
@@ -230,7 +230,7 @@ fn checksum_mismatch_leaves_no_disk_and_is_final() {
 fn size_detection_has_upstream_cdis_exit_codes() {
     in_own_network(|| {
         let detect = |pod: Pod, arguments: &[&str]| {
-            let pod = pod.program(cdi_image_size_detection()).arguments(arguments);
+            let pod = pod.called("cdi-image-size-detection").arguments(arguments);
             let code = pod.run().status.code();
             (code, pod.termination_message())
         };

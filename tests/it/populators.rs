@@ -4,7 +4,7 @@ use testkit::imageio::DISK;
 use testkit::openstack::IMAGE;
 use testkit::{
     Fault, FaultServer, LoopDevice, MIB, Openstack, OpenstackState, Ovirt, OvirtState, SparseDisk,
-    in_own_network, openstack_populator, ovirt_populator, pattern,
+    in_own_network, pattern,
 };
 use tests::{LIMIT, Pod};
 
@@ -17,7 +17,10 @@ fn disk() -> SparseDisk {
     SparseDisk::mixed(6 * MIB, 7)
 }
 
-fn pod(program: &std::path::Path, volume: &str, own: &[String]) -> Pod {
+const OVIRT: &str = "ovirt-populator";
+const OPENSTACK: &str = "openstack-populator";
+
+fn pod(program: &'static str, volume: &str, own: &[String]) -> Pod {
     let common = ["--secret-name=keys", "--owner-uid=1-2-3", "--cr-name=cr", "--cr-namespace=ns"];
     let mut arguments = common.map(str::to_owned).to_vec();
     arguments.extend([format!("--volume-path={volume}"), format!("--pvc-size={}", 8 * MIB)]);
@@ -28,7 +31,7 @@ fn pod(program: &std::path::Path, volume: &str, own: &[String]) -> Pod {
 
 fn ovirt_pod(ovirt: &Ovirt, volume: &str) -> Pod {
     let own = [format!("--engine-url={}", ovirt.endpoint()), format!("--disk-id={DISK}")];
-    pod(ovirt_populator(), volume, &own)
+    pod(OVIRT, volume, &own)
         .variable("user", "admin@internal")
         .variable("password", "hush")
         .variable("insecureSkipVerify", "true")
@@ -36,7 +39,7 @@ fn ovirt_pod(ovirt: &Ovirt, volume: &str) -> Pod {
 
 fn openstack_pod(openstack: &Openstack, volume: &str) -> Pod {
     let own = [format!("--endpoint={}", openstack.endpoint()), format!("--image-id={IMAGE}")];
-    pod(openstack_populator(), volume, &own)
+    pod(OPENSTACK, volume, &own)
         .variable("username", "anna")
         .variable("password", "hush")
         .variable("projectName", "vms")
@@ -162,14 +165,14 @@ fn populator_progress_has_its_own_metric_name() {
 fn incomplete_populator_arguments_are_refused() {
     in_own_network(|| {
         for (program, arguments, words) in [
-            (ovirt_populator(), vec!["--volume-path=/mnt/disk.img"], "--pvc-size is missing"),
+            (OVIRT, vec!["--volume-path=/mnt/disk.img"], "--pvc-size is missing"),
             (
-                openstack_populator(),
+                OPENSTACK,
                 vec!["--volume-path=/mnt/disk.img", "--pvc-size=0"],
                 "--pvc-size has to be a count of bytes",
             ),
             (
-                ovirt_populator(),
+                OVIRT,
                 vec!["--volume-path=/mnt/disk.img", "--pvc-size=1048576"],
                 "--engine-url is missing",
             ),

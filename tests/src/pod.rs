@@ -139,15 +139,16 @@ impl Pod {
         }
     }
 
-    /// A populator's pod: its volume has another path, and its environment variables are the keys of a Secret.
-    pub fn of_populator(program: &Path) -> Self {
+    /// The pod of the populator with this name: its volume has another path, and its environment variables are the keys of a
+    /// Secret.
+    pub fn of_populator(name: &'static str) -> Self {
         let pod = Self::without_volume();
         pod.mount("mnt");
         Self {
             environment: BTreeMap::new(),
             node: "block",
             arguments: Vec::new(),
-            ..pod.program(program)
+            ..pod.called(name)
         }
     }
 
@@ -172,7 +173,7 @@ impl Pod {
         Self { program: program.to_owned(), ..self }
     }
 
-    /// With the program under another name.
+    /// With the program under another name: the importer is another program by some of them.
     #[must_use]
     pub fn called(self, name: &'static str) -> Self {
         Self { name, ..self }

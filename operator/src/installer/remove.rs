@@ -68,7 +68,7 @@ impl Installer {
                 RemovalStep::RemoveFinalizer => {
                     // Created by the programs: garbage collection deletes only what the CDI object owns.
                     self.adopt_program_objects(&installation).await?;
-                    // Nobody owns it, as the process that holds it is not an object.
+                    // It has no owner: the process that holds it is not an object.
                     let lease = ObjectId::new(&kinds::LEASE, &namespace, CONTROLLER_LEASE);
                     if let Some(found) = self.api.get(&lease).await? {
                         let uid = metadata::uid(&found);

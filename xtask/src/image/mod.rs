@@ -45,19 +45,18 @@ struct Image {
     deployment: Option<&'static str>,
 }
 
-const IMPORTER_PROGRAMS: &[&str] = &[
-    "cdi-importer",
-    "cdi-image-size-detection",
-    "cdi-containerimage-server",
-    "cdi-source-update-poller",
-    "openstack-populator",
-    "ovirt-populator",
-];
-/// Pods copy the server with `sh -c "cp …"`, which the server itself carries out. Clients run `sh -c "kill 1"` and `cat` in
-/// workers; in the programs of the installation, which have keys mounted, they cannot.
+/// The server lies apart, as pods copy it from the image.
+const IMPORTER_PROGRAMS: &[&str] = &["cdi-importer", "cdi-containerimage-server"];
+/// The importer is another program by each of its names. Pods copy the server with `sh -c "cp …"`, which the server itself
+/// carries out. Clients run `sh -c "kill 1"` and `cat` in workers; in the programs of the installation, which have keys
+/// mounted, they cannot.
 const IMPORTER_LINKS: &[(&str, &str)] = &[
     ("bin/cat", "/usr/bin/cdi-containerimage-server"),
     ("bin/sh", "/usr/bin/cdi-containerimage-server"),
+    ("usr/bin/cdi-image-size-detection", "/usr/bin/cdi-importer"),
+    ("usr/bin/cdi-source-update-poller", "/usr/bin/cdi-importer"),
+    ("usr/bin/openstack-populator", "/usr/bin/cdi-importer"),
+    ("usr/bin/ovirt-populator", "/usr/bin/cdi-importer"),
 ];
 
 const IMAGES: &[Image] = &[

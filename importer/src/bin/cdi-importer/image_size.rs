@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::Path;
-use std::process::ExitCode;
 
 use contract::paths;
 use importer::{FileSource, size_of_disk};
@@ -20,14 +19,15 @@ enum Failure {
     Sandbox = 5,
 }
 
-fn main() -> ExitCode {
+/// Returns the exit code.
+pub fn detect() -> u8 {
     let flags = runtime::start_program(
-        &["cdi_image_size_detection", "importer", "pipeline", "runtime"],
+        &["cdi_importer", "importer", "pipeline", "runtime"],
         &["image-path", "scheme"],
     );
     match run(&flags) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => ExitCode::from(failure as u8),
+        Ok(()) => 0,
+        Err(failure) => failure as u8,
     }
 }
 

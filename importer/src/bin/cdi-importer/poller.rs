@@ -8,14 +8,9 @@ use runtime::{Flags, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbo
 /// The exit code of a poll without a result.
 const FAILED: u8 = 1;
 
-fn main() {
-    runtime::exit_process(poll());
-}
-
 /// Returns the exit code.
-fn poll() -> u8 {
-    let flags =
-        runtime::start_program(&["cdi_source_update_poller", "importer", "runtime"], &FLAGS);
+pub fn poll() -> u8 {
+    let flags = runtime::start_program(&["cdi_importer", "importer", "runtime"], &FLAGS);
     // While there is one thread.
     if let Err(error) =
         enter_sandbox(&sandbox_policy(&flags), SandboxRequirement::from_environment())

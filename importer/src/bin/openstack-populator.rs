@@ -1,8 +1,0 @@
-//! `openstack-populator`: copies an image of OpenStack to a volume, for forklift's populators. See
-//! `importer::populator`.
-
-use importer::populator::{Populator, run_populator};
-
-fn main() {
-    runtime::exit_process(run_populator(Populator::Openstack));
-}
