@@ -24,6 +24,7 @@ mod settle;
 mod source;
 mod state;
 mod work;
+mod writes;
 
 use api::ClaimPhase;
 use api::annotations::cron as key;
@@ -59,6 +60,7 @@ pub use proof::ProvenImage;
 pub use reuse::{GoldenImage, golden_image, has_same_image};
 pub use schedule::{BadSchedule, Schedule};
 pub use source::{BadDigest, PollFrom, Poller, import_name, poller, template_source, url_of};
+pub use writes::{IsProven, changes_plan, writes};
 
 use work::CronPlanner;
 

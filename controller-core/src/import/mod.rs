@@ -19,7 +19,7 @@ use crate::meta::{self, Changes, Pairs};
 use crate::{bound, scratch, virtual_size};
 
 pub use report::{Exit, Report, is_starting, report};
-pub use start::{StartDecision, WorkerStart, decide_start, decide_worker_start, queued};
+pub use start::{decide_start, queued};
 pub use writes::{
     ProxyAuthority, creation_writes, plan_proxy_copy, plan_report, plan_scratch, vddk_image_missing,
 };

@@ -16,10 +16,11 @@ use crate::clone::{self, Origin};
 use crate::components::UPLOAD;
 use crate::copy;
 use crate::event::Event;
-use crate::import::{Exit, PodAction, StartDecision, WorkerStart, decide_worker_start, report};
+use crate::import::{Exit, PodAction, report};
 use crate::meta::{self, Changes};
 use crate::plan::Write;
 use crate::virtual_size;
+use crate::worker::{StartDecision, WorkerStart, decide_worker_start};
 
 pub use pod::{Facts, hosts, pod, secret, service};
 

@@ -2,6 +2,7 @@
 
 mod job;
 mod mounts;
+mod start;
 mod starting;
 mod volumes;
 
@@ -27,6 +28,7 @@ use crate::meta::{self, Installation, Pairs};
 pub use job::job;
 pub use job::owner_uid;
 pub use mounts::{claims_in, mounts, works_for};
+pub use start::{StartDecision, WorkerStart, decide_worker_start};
 pub use starting::{is_young, plan_delayed_start, starting_time_left};
 pub use volumes::{journal, of_claim};
 

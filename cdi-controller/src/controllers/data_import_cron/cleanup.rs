@@ -2,8 +2,9 @@
 
 use api::v1beta1::DataImportCron;
 
-use super::{OwnedObjects, apply, jobs};
+use super::{OwnedObjects, jobs};
 use crate::controllers::POLL;
+use crate::engine::image_proof::is_proven;
 use crate::engine::queue::Key;
 use crate::engine::{Engine, Error};
 use controller_core::data_import_cron as crons;
@@ -24,7 +25,10 @@ pub(super) async fn clean_up(engine: &Engine, key: &Key) -> Result<Requeue, Erro
         return Ok(Requeue::After(POLL));
     }
     let deleted = Plan::writes(jobs::deletions(engine, &jobs));
-    let changed = Plan::writes(apply::writes(engine, &key.namespace, changes));
+    let writes = crons::writes(&key.namespace, changes, &owned.all(), &|claim, image| {
+        is_proven(engine, claim, image)
+    });
+    let changed = Plan::writes(writes);
     engine.execute_and_report(deleted.then(changed)).await?;
     tracing::info!("deleted the objects of the DataImportCron {key}");
     Ok(Requeue::OnChange)

@@ -2,7 +2,6 @@
 //!
 //! A reconcile costs no request where nothing has changed: objects are watched, and sources are polled in the background.
 
-mod apply;
 mod cleanup;
 mod clone_permission;
 mod image_stream;
@@ -70,8 +69,7 @@ pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> 
             wait = Some(wait.map_or(RIGHTS_AGAIN, |wait| wait.min(RIGHTS_AGAIN)));
         }
     }
-    let changes = std::mem::take(&mut plan.changes);
-    let changes = apply::plan_changes(&engine, &facts.cron, changes);
+    let changes = facts.changes_plan(&engine, std::mem::take(&mut plan.changes));
     engine.execute_and_report(changes.then(plan.status_and_events(&facts.cron))).await?;
     if let Some(polled) = &polled {
         engine.polls.discard(&facts.cron, polled);

@@ -13,10 +13,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::engine::Engine;
 use crate::engine::api_client::{Caches, Kind};
 use crate::engine::cache::{Cache, key_of};
+use crate::engine::image_proof::is_proven;
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
-use controller_core::data_import_cron::{self as crons, CronPlan, Facts, Polled};
+use controller_core::data_import_cron::{self as crons, Change, CronPlan, Facts, Polled};
 use controller_core::meta;
+use controller_core::plan::Plan;
 use controller_core::snapshot::VolumeSnapshot;
 use controller_core::storage_profile::SnapshotClass;
 
@@ -132,5 +134,12 @@ impl CronFacts {
             installation: &engine.settings.installation,
         };
         crons::plan(&facts, now)
+    }
+
+    /// The writes of these changes.
+    pub fn changes_plan(&self, engine: &Engine, changes: Vec<Change>) -> Plan {
+        crons::changes_plan(&self.cron, changes, &self.owned.all(), &|claim, image| {
+            is_proven(engine, claim, image)
+        })
     }
 }

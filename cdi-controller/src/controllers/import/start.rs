@@ -15,9 +15,10 @@ use crate::engine::slots::Slot;
 use crate::engine::{Engine, Error};
 use controller_core::claim_kind::is_import_target;
 use controller_core::components::IMPORT;
-use controller_core::import::{self, StartDecision};
+use controller_core::import;
 use controller_core::plan::{Plan, Requeue, Write};
 use controller_core::refusal::{OnRefused, RefusalReport};
+use controller_core::worker::StartDecision;
 use controller_core::{config, meta, worker};
 
 /// What the start of an import comes to.

@@ -11,8 +11,8 @@ use runtime::decoded::{Decoded, decodable};
 use crate::controllers::POLL;
 use crate::engine::{Engine, Error};
 use controller_core::claim_kind::prime_target;
-use controller_core::import::StartDecision;
 use controller_core::plan::{Plan, Requeue, Write};
+use controller_core::worker::StartDecision;
 use controller_core::{classes, clone, meta, worker};
 
 /// Pods that have ended have unmounted their PVCs.
