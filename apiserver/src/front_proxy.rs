@@ -76,7 +76,7 @@ impl FrontProxy {
     fn extra(&self, headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
         let mut extra = BTreeMap::<_, Vec<_>>::new();
         for name in headers.keys() {
-            let key = self.extra_prefixes.iter().find_map(|prefix| after(name, prefix));
+            let key = self.extra_prefixes.iter().find_map(|prefix| extra_key(name, prefix));
             if let Some(key) = key {
                 extra.entry(key).or_default().extend(values(headers, name.as_str()));
             }
@@ -85,8 +85,8 @@ impl FrontProxy {
     }
 }
 
-// Header names are in lower case already.
-fn after(name: &HeaderName, prefix: &str) -> Option<String> {
+/// The key of an extra header, if it has this prefix. Header names are in lower case already.
+fn extra_key(name: &HeaderName, prefix: &str) -> Option<String> {
     let key = name.as_str().strip_prefix(&prefix.to_ascii_lowercase())?;
     let key = percent_decode_str(key).decode_utf8_lossy().to_lowercase();
     (!key.is_empty()).then_some(key)

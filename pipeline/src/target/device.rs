@@ -129,7 +129,7 @@ impl Device {
         let resumed = earlier.is_some();
         let mark = match earlier {
             Some(mark) => mark,
-            None => begin(disk_file, length, options, try_unmap).doing("wipe", path)?,
+            None => wipe_and_mark(disk_file, length, options, try_unmap).doing("wipe", path)?,
         };
         let starts_zeroed = mark.starts_zeroed;
         let zeroing = match (options.preallocate, starts_zeroed) {
@@ -234,7 +234,7 @@ impl Device {
 }
 
 /// Makes an old disk unrecognisable, zeroes the whole device if it can do that by itself, and marks it.
-fn begin(
+fn wipe_and_mark(
     disk_file: &DualPathFile,
     length: u64,
     options: &DiskOptions,

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 
-/// Says what was tried when it failed.
+/// Adds to an error what was tried.
 pub trait Doing<T> {
     /// `what` is a verb that goes before the path: `create`, `make durable`.
     fn doing(self, what: &'static str, path: &Path) -> Result<T, Error>;

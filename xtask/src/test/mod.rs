@@ -16,7 +16,8 @@ pub use report::{FlakyTest, Report, note_skipped};
 /// Where property tests take their cases from.
 const SEED: &str = "PROPTEST_RNG_SEED";
 /// The targets that hold property tests.
-const PROPERTIES: &[&str] = &["--test", "blocks", "--test", "codecs", "--test", "qcow2"];
+const PROPERTIES: &[&str] =
+    &["--test", "blocks", "--test", "codecs", "--test", "qcow2", "--test", "parking"];
 /// Informs the tests that the programs of the workspace are compiled: without it each program that a test runs is
 /// compiled again, with other features of its dependencies.
 pub const PROGRAMS_ARE_BUILT: &str = "CDI_PROGRAMS_ARE_BUILT";

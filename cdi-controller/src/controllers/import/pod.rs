@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::annotations::{import as order, request};
+use api::annotations::{import, request};
 use api::names;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use runtime::MetricsKey;
@@ -24,7 +24,7 @@ pub(super) async fn importer_pod(
     let config = engine.config_with_credentials();
     let classes = engine.classes();
     let placement = engine.placement();
-    let is_vddk = meta::annotation(&claim.metadata, order::SOURCE) == Some("vddk");
+    let is_vddk = meta::annotation(&claim.metadata, import::SOURCE) == Some("vddk");
     let (vddk_image, selector) =
         if is_vddk { vddk(engine, claim, target.as_deref()).await? } else { (None, None) };
     let key = MetricsKey::random()

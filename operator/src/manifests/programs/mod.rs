@@ -33,8 +33,8 @@ struct Program {
     env: Vec<Value>,
     mounts: Vec<Mount>,
     exports_metrics: bool,
-    /// It writes a readiness file to `/tmp`.
-    notes: bool,
+    /// It writes files to `/tmp`.
+    needs_tmp: bool,
     /// Clients reach it by a Service.
     serves_clients: bool,
 }
@@ -118,7 +118,7 @@ fn programs(settings: &Settings) -> [Program; 3] {
             env: installation(),
             mounts: vec![secret("cdi-apiserver-server-cert")],
             exports_metrics: false,
-            notes: false,
+            needs_tmp: false,
             serves_clients: true,
         },
         Program {
@@ -136,7 +136,7 @@ fn programs(settings: &Settings) -> [Program; 3] {
                 bundle("cdi-uploadserver-client-signer-bundle"),
             ],
             exports_metrics: true,
-            notes: true,
+            needs_tmp: true,
             serves_clients: false,
         },
         Program {
@@ -151,7 +151,7 @@ fn programs(settings: &Settings) -> [Program; 3] {
                 secret("cdi-uploadserver-client-cert"),
             ],
             exports_metrics: false,
-            notes: false,
+            needs_tmp: false,
             serves_clients: true,
         },
     ]
@@ -203,7 +203,7 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
         env,
         mounts,
         exports_metrics,
-        notes,
+        needs_tmp,
         serves_clients,
     } = program;
     let selector = json!({ labels::COMPONENT: name });
@@ -217,7 +217,7 @@ fn deployment(program: &Program, settings: &Settings) -> Value {
         .iter()
         .map(|mount| json!({ "name": mount.name, "mountPath": mount.path, "readOnly": true }))
         .collect();
-    if *notes {
+    if *needs_tmp {
         volumes.push(json!({ "name": "tmp", "emptyDir": {} }));
         volume_mounts.push(json!({ "name": "tmp", "mountPath": "/tmp" }));
     }

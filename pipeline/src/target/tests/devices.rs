@@ -189,7 +189,7 @@ fn small_disks_and_small_devices_are_complete_too() {
 fn a_device_one_byte_too_small_is_left_alone() {
     let Some(device) = LoopDevice::filled_with(GARBAGE, LENGTH) else { return };
     let disk = Disk::open(device.path(), &sparse(LENGTH + 1));
-    assert_says(disk, &["8388609", "is larger than the reported available", "8388608"]);
+    assert_message(disk, &["8388609", "is larger than the reported available", "8388608"]);
     assert!(device.bytes().iter().all(|&byte| byte == GARBAGE));
     assert_eq!(available(device.path()).unwrap(), LENGTH);
 }
@@ -198,12 +198,12 @@ fn a_device_one_byte_too_small_is_left_alone() {
 fn a_device_in_use_is_refused() {
     let Some(device) = LoopDevice::new(16 * MIB) else { return };
     let disk = Disk::open(device.path(), &sparse(LENGTH)).unwrap();
-    assert_says(Disk::open(device.path(), &sparse(LENGTH)), &["it is in use"]);
+    assert_message(Disk::open(device.path(), &sparse(LENGTH)), &["it is in use"]);
     drop(disk);
     let Some(mkfs) = require_tool("mkfs.ext4") else { return };
     mkfs.run(["-q".as_ref(), "-F".as_ref(), device.path().as_os_str()]);
     let Some(_mounted) = FileSystem::of_device(device.path()) else { return };
-    assert_says(Disk::open(device.path(), &sparse(LENGTH)), &["it is in use: mounted"]);
+    assert_message(Disk::open(device.path(), &sparse(LENGTH)), &["it is in use: mounted"]);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_read_only_device_is_refused() {
     let disk = Disk::open(device.path(), &sparse(SIZE));
     // Before anything can fail: the next user of the device would find it so.
     blockdev.run(["--setrw".as_ref(), device.path().as_os_str()]);
-    assert_says(disk, &[&device.path().display().to_string(), "it is read-only"]);
+    assert_message(disk, &[&device.path().display().to_string(), "it is read-only"]);
     assert!(device.bytes().iter().all(|&byte| byte == GARBAGE));
 }
 

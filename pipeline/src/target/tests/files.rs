@@ -117,7 +117,7 @@ fn a_second_import_into_one_file_is_rejected() {
     let disk = Disk::open(&path, &sparse(MIB)).unwrap();
     for resume in [false, true] {
         let second = Disk::open(&path, &DiskOptions { resume, ..sparse(MIB) });
-        assert_says(second, &["another import is writing it"]);
+        assert_message(second, &["another import is writing it"]);
     }
     disk.finish().unwrap();
     drop(Disk::open(&path, &sparse(MIB)).unwrap());
@@ -131,7 +131,7 @@ fn a_file_that_was_replaced_meanwhile_is_not_called_finished() {
     let partial = directory.path().join(".disk.img.cdi-partial");
     fs::remove_file(&partial).unwrap();
     fs::write(&partial, "something else").unwrap();
-    assert_says(disk.finish(), &["removed or replaced"]);
+    assert_message(disk.finish(), &["removed or replaced"]);
     assert!(!path.exists());
 }
 
@@ -140,12 +140,12 @@ fn only_files_and_block_devices_are_targets() {
     let directory = tempdir().unwrap();
     let link = directory.path().join("link");
     symlink(directory.path(), &link).unwrap();
-    assert_says(Disk::open(directory.path(), &sparse(0)), &["it is a directory"]);
-    assert_says(Disk::open(&link, &sparse(0)), &["it is a directory", "link"]);
-    assert_says(Disk::open(Path::new("/dev/null"), &sparse(0)), &["neither", "/dev/null"]);
-    assert_says(Disk::open(Path::new("/"), &sparse(0)), &["it is a directory"]);
+    assert_message(Disk::open(directory.path(), &sparse(0)), &["it is a directory"]);
+    assert_message(Disk::open(&link, &sparse(0)), &["it is a directory", "link"]);
+    assert_message(Disk::open(Path::new("/dev/null"), &sparse(0)), &["neither", "/dev/null"]);
+    assert_message(Disk::open(Path::new("/"), &sparse(0)), &["it is a directory"]);
     let nowhere = directory.path().join("none/disk.img");
-    assert_says(Disk::open(&nowhere, &sparse(0)), &["create", "none", "No such file"]);
+    assert_message(Disk::open(&nowhere, &sparse(0)), &["create", "none", "No such file"]);
 }
 
 #[test]
@@ -170,10 +170,10 @@ fn nothing_reaches_over_the_end() {
     let disk = Disk::open(&directory.path().join("disk.img"), &sparse(1000)).unwrap();
     disk.write_at(990, &[1; 10]).unwrap();
     disk.zero_at(1000, 0).unwrap();
-    assert_says(disk.read_at(991, &mut [0; 10]), &["10 bytes at 991", "1000 bytes"]);
+    assert_message(disk.read_at(991, &mut [0; 10]), &["10 bytes at 991", "1000 bytes"]);
     assert!(disk.write_at(991, &[1; 10]).is_err());
     assert!(disk.zero_at(u64::MAX, 2).is_err());
-    assert_says(disk.finish(), &["an earlier write"]);
+    assert_message(disk.finish(), &["an earlier write"]);
 }
 
 #[test]
@@ -274,14 +274,14 @@ fn a_full_file_system_is_reported_with_the_text_of_controllers() {
             let piece = vec![1; MIB as usize];
             let mut pieces = (0..2 * CAPACITY).step_by(piece.len());
             let failed = pieces.find_map(|at| disk.write_at(at, &piece).err());
-            assert_says(Err::<(), _>(failed.unwrap()), &["no space left on device"]);
-            assert_says(disk.sync(), &["an earlier write"]);
-            assert_says(disk.finish(), &["an earlier write"]);
+            assert_message(Err::<(), _>(failed.unwrap()), &["no space left on device"]);
+            assert_message(disk.sync(), &["an earlier write"]);
+            assert_message(disk.finish(), &["an earlier write"]);
             assert!(!path.exists(), "{kind:?}");
 
             let preallocated = DiskOptions { preallocate: true, ..sparse(2 * CAPACITY) };
             let disk = Disk::open_with(&path, &preallocated, features);
-            assert_says(disk, &["preallocate", "no space left on device"]);
+            assert_message(disk, &["preallocate", "no space left on device"]);
             assert!(!partial_exists(&path), "{kind:?}: what did fit is still there");
         }
     }
@@ -296,7 +296,7 @@ fn a_read_only_file_system_is_reported() {
     let Some(file_system) = FileSystem::new(FileSystemKind::Tmpfs, MIB) else { return };
     file_system.make_read_only();
     let disk = Disk::open(&file_system.path().join("disk.img"), &sparse(MIB));
-    assert_says(disk, &["create", "disk.img", "Read-only file system"]);
+    assert_message(disk, &["create", "disk.img", "Read-only file system"]);
 }
 
 #[test]
@@ -317,16 +317,16 @@ fn what_an_unfinished_import_occupies_is_available_to_the_next() {
 fn sync_waits_for_calls_that_may_report_a_lost_write() {
     let directory = tempdir().unwrap();
     let disk = Disk::open(&directory.path().join("disk.img"), &sparse(MIB)).unwrap();
-    let (told, heard) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let failed = disk.record_failure(|| {
-            let (told, disk) = (told.clone(), &disk);
-            scope.spawn(move || told.send(disk.sync()));
+            let (sender, disk) = (sender.clone(), &disk);
+            scope.spawn(move || sender.send(disk.sync()));
             // However long it takes: it ends after this.
-            assert!(heard.recv_timeout(Duration::from_millis(200)).is_err());
+            assert!(receiver.recv_timeout(Duration::from_millis(200)).is_err());
             Err::<(), _>(io::Error::other("lost"))
         });
-        assert_says(failed, &["lost"]);
-        assert_says(heard.recv().unwrap(), &["an earlier write"]);
+        assert_message(failed, &["lost"]);
+        assert_message(receiver.recv().unwrap(), &["an earlier write"]);
     });
 }

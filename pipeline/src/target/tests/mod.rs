@@ -30,9 +30,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// The chain of an error that contains all of `words`.
 #[track_caller]
-fn assert_says<T: fmt::Debug, E: std::error::Error>(result: Result<T, E>, phrase: &[&str]) {
+fn assert_message<T: fmt::Debug, E: std::error::Error>(result: Result<T, E>, phrase: &[&str]) {
     let message = chain(&result.expect_err("it should have failed"));
     for word in phrase {
-        assert!(message.contains(word), "{message:?} does not say {word:?}");
+        assert!(message.contains(word), "{message:?} lacks {word:?}");
     }
 }
