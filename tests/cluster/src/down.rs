@@ -12,7 +12,7 @@ use crate::addresses::HOST_DEVICE;
 use crate::processes::Process;
 use crate::shell::{self, program};
 use crate::state::State;
-use crate::{namespaces, node};
+use crate::{machine, namespaces, node};
 
 /// Kernel settings that the kubelet changes for the whole machine, in spite of namespaces.
 const CHANGED_BY_KUBELET: &[&str] = &[
@@ -30,11 +30,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Settings(Vec<(String, String)>);
 
 impl Settings {
-    /// Those that there are.
+    /// Those that there are, or those from before another cluster that is up.
     ///
     /// # Errors
     /// When one cannot be read.
-    pub fn read() -> Result<Self> {
+    pub fn read(state: &State) -> Result<Self> {
+        if let Some(other) = machine::others(state)?.first() {
+            let path = other.join(SETTINGS);
+            let text =
+                fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let values = serde_json::from_slice(&text);
+            return Ok(Self(values.with_context(|| format!("cannot parse {}", path.display()))?));
+        }
         let mut values = Vec::new();
         for name in CHANGED_BY_KUBELET {
             let path = Path::new("/proc/sys").join(name);
@@ -86,10 +93,14 @@ pub fn down(state: &State) -> Result<()> {
     attempt(end_processes(state));
     attempt(remove_cable());
     attempt(detach(state));
-    attempt(remove_control_groups());
-    attempt(Settings::restore(state));
-    // Created for a mount in the namespaces. Removed only if it is empty.
-    let _ = fs::remove_dir("/var/lib/cni");
+    attempt(remove_control_groups(state));
+    let is_alone = machine::others(state)?.is_empty();
+    if is_alone {
+        attempt(Settings::restore(state));
+        for folder in namespaces::MOUNT_POINTS {
+            let _ = fs::remove_dir(folder); // only if it is empty
+        }
+    }
     if failures.is_empty() {
         return state.remove();
     }
@@ -110,7 +121,7 @@ fn end_processes(state: &State) -> Result<()> {
     end_unrecorded_namespaces(state)?;
     // The processes of containers are not our children; they die with the namespace, but not at once.
     shell::wait("the containers", PATIENCE, || {
-        let left: usize = node::groups()?.iter().map(|group| members(group)).sum();
+        let left: usize = node::groups(state)?.iter().map(|group| members(group)).sum();
         anyhow::ensure!(left == 0, "{left} processes of containers are left");
         Ok(())
     })
@@ -118,20 +129,12 @@ fn end_processes(state: &State) -> Result<()> {
 
 /// After an `up` that was killed between creating the namespaces and recording them.
 fn end_unrecorded_namespaces(state: &State) -> Result<()> {
-    let mark = format!("CDI_CLUSTER_STATE={}", state.folder().display());
-    for entry in fs::read_dir("/proc").context("cannot read /proc")? {
-        let entry = entry?;
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
-        // A process may end at any time.
-        let read = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
-        let is_first = read("cmdline").split('\0').any(|word| word == namespaces::FIRST_PROCESS);
-        if is_first && read("environ").split('\0').any(|variable| variable == mark) {
-            let mut process =
-                Process { name: namespaces::NAME.into(), words: vec![], pid: None, started: None };
-            process.is_now(pid)?;
-            process.signal(Signal::KILL)?;
-            process.wait_until_gone(PATIENCE)?;
-        }
+    for (pid, _) in machine::first_processes()?.iter().filter(|(_, of)| of == state.folder()) {
+        let mut process =
+            Process { name: namespaces::NAME.into(), words: vec![], pid: None, started: None };
+        process.is_now(*pid)?;
+        process.signal(Signal::KILL)?;
+        process.wait_until_gone(PATIENCE)?;
     }
     Ok(())
 }
@@ -147,8 +150,8 @@ fn below(group: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
-fn remove_control_groups() -> Result<()> {
-    for group in node::groups()? {
+fn remove_control_groups(state: &State) -> Result<()> {
+    for group in node::groups(state)? {
         remove_group(&group)?;
     }
     Ok(())
@@ -169,7 +172,8 @@ fn remove_group(group: &Path) -> Result<()> {
 
 /// The cable is removed with the network namespace, unless that was never complete.
 fn remove_cable() -> Result<()> {
-    let there = || Path::new("/sys/class/net").join(HOST_DEVICE).exists();
+    // Not by /sys, which shows the network that it was mounted in.
+    let there = || shell::output(&mut program("ip", &["link", "show", HOST_DEVICE])).is_ok();
     let gone = shell::wait("the network", Duration::from_secs(5), || {
         anyhow::ensure!(!there(), "{HOST_DEVICE} is still there");
         Ok(())

@@ -14,6 +14,8 @@ cargo xtask cluster COMMAND
   status                     list its programs, and whether they run
   logs NAME                  print the log of one of them
   kubectl ...                run kubectl with the administrator's permissions
+  run PROGRAM ...            run a program in the network of this machine that the cluster is connected to: of use for a
+                             cluster with a name, whose network is apart
   load IMAGE                 put the images of an OCI archive where pods find them
   upstream                   load the images of upstream CDI and print the manifest of its operator, for `kubectl apply`
   install [--dev|--tests] [--manifests]
@@ -27,6 +29,7 @@ cargo xtask cluster COMMAND
   tools                      build the third-party programs, and nothing else
   tools virtctl|reference    build KubeVirt's client, or the programs of upstream CDI, and print their path
 
+CDI_CLUSTER=NAME selects an additional cluster, with a network, control groups and a folder of its own.
 CDI_CLUSTER_STATE names its folder (/var/lib/cdi-cluster), TOOLS_DIR a folder with programs to take instead of built ones.
 ";
 
@@ -44,6 +47,10 @@ fn main() -> ExitCode {
 fn run(words: &[String]) -> Result<ExitCode> {
     let state = State::from_environment()?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // The programs in the cluster's own namespaces are where they belong already.
+    if !matches!(words.first(), Some(&("first-process" | "spawn" | "outer-network" | "tools"))) {
+        cluster::enter_network(&state, matches!(words.first(), Some(&("up" | "run"))))?;
+    }
     match words.as_slice() {
         [] | ["help" | "-h" | "--help"] => print!("{HELP}"),
         ["up"] => cluster::up(&state, Mode::Whole)?,
@@ -52,6 +59,10 @@ fn run(words: &[String]) -> Result<ExitCode> {
         ["status"] => print!("{}", cluster::status(&state)?),
         ["logs", name] => print!("{}", cluster::logs(&state, name)?),
         ["kubectl", rest @ ..] => return kubectl(&state, rest),
+        ["run", program @ ..] => {
+            let status = cluster::run_in_network(&state, program)?;
+            return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         ["load", archive] => print!("{}", cluster::load(&state, Path::new(archive))?),
         ["tools"] => Tools::ready(&[cluster::KUBERNETES, cluster::NODE]).map(|_| ())?,
         ["tools", "virtctl"] => println!("{}", Tools::ready(&[cluster::VIRTCTL])?.path("virtctl")?),
@@ -64,6 +75,7 @@ fn run(words: &[String]) -> Result<ExitCode> {
         }
         // Internal: the other commands start these.
         ["first-process"] => cluster::first_process(&state)?,
+        ["outer-network"] => cluster::outer_network(),
         ["spawn", name] => println!("{}", cluster::spawn_from_record(&state, name)?),
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
     }

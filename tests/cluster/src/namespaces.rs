@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::addresses::{CABLE_PREFIX, HOST, HOST_DEVICE, NODE, NODE_DEVICE, PODS, SERVICES};
+use crate::machine;
 use crate::processes::{Process, inside};
 use crate::shell::{self, output, program};
 use crate::state::State;
@@ -16,6 +17,8 @@ use crate::state::State;
 pub const NAME: &str = "namespaces";
 /// The argument that makes our program that first process.
 pub const FIRST_PROCESS: &str = "first-process";
+/// CNI's state and kubelet's device plugins, whose paths are fixed. On this machine the folders are empty.
+pub const MOUNT_POINTS: &[&str] = &["/var/lib/cni", "/var/lib/kubelet"];
 /// Written by the first process when mounts and network are set up.
 const READY: &str = "namespaces.ready";
 
@@ -27,6 +30,7 @@ pub fn create(state: &State) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("the cluster needs root: namespaces, mounts and loop devices");
     }
+    machine::keep_network(state)?;
     let us = std::env::current_exe().context("cannot find our own program")?;
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--net"]);
@@ -76,8 +80,8 @@ pub fn first_process(state: &State) -> Result<()> {
     // Mounts of pods are shared among the cluster's programs, and stay in here.
     mount(&["--make-rshared", "/"])?;
     mount(&["-t", "proc", "proc", "/proc"])?;
-    // Sockets, locks and named network namespaces; CNI's state; kubelet's links to logs: their paths are fixed.
-    for folder in ["/run", "/var/lib/cni", "/var/log"] {
+    // Sockets, locks and named network namespaces; kubelet's links to logs; and the folders that `down` removes.
+    for folder in ["/run", "/var/log"].iter().chain(MOUNT_POINTS) {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {folder}"))?;
         mount(&["-t", "tmpfs", "tmpfs", folder])?;
     }

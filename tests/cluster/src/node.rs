@@ -14,7 +14,7 @@ use crate::shell;
 use crate::state::State;
 use crate::tools::Tools;
 
-/// The control group that all pods are in, of every controller.
+/// The control group that all pods are in, of every controller. That of a cluster with a name begins with it.
 pub const CONTROL_GROUP: &str = "cdi-cluster";
 /// Holds `testpod`, which is also the pause program of every pod.
 pub const TEST_IMAGE: &str = "cdi.test/testpod:1";
@@ -29,7 +29,7 @@ const CONTROLLERS: &str = "/sys/fs/cgroup";
 /// # Errors
 /// When one does not start; its log holds the cause.
 pub fn start(state: &State, tools: &Tools) -> Result<()> {
-    control_groups()?;
+    control_groups(state)?;
     network(state)?;
     containerd(state)?;
     image::load_program(state, Path::new(&tools.path("testpod")?), TEST_IMAGE)?;
@@ -59,8 +59,8 @@ pub fn simulate(state: &State, tools: &Tools) -> Result<()> {
 }
 
 /// Creates a control group of ours below every controller, so that all processes of pods are found there.
-fn control_groups() -> Result<()> {
-    for group in groups()? {
+fn control_groups(state: &State) -> Result<()> {
+    for group in groups(state)? {
         fs::create_dir_all(&group).with_context(|| {
             format!("control groups of version 1 are needed: cannot make {}", group.display())
         })?;
@@ -76,14 +76,14 @@ fn control_groups() -> Result<()> {
     Ok(())
 }
 
-/// Ours below each controller of this machine.
-pub fn groups() -> Result<Vec<std::path::PathBuf>> {
+/// The cluster's below each controller of this machine.
+pub fn groups(state: &State) -> Result<Vec<std::path::PathBuf>> {
     let mut groups = Vec::new();
     for entry in fs::read_dir(CONTROLLERS).with_context(|| format!("cannot read {CONTROLLERS}"))? {
         let controller = entry?.path();
         // Links such as cpu,cpuacct lead to one that is listed anyway.
         if controller.join("cgroup.procs").exists() && !controller.is_symlink() {
-            groups.push(controller.join(CONTROL_GROUP));
+            groups.push(controller.join(state.control_group()));
         }
     }
     Ok(groups)
@@ -190,7 +190,7 @@ fn kubelet(state: &State, tools: &Tools) -> Result<()> {
         "tlsPrivateKeyFile": state.path("pki/kubelet-server.key"),
         "containerRuntimeEndpoint": format!("unix://{}", state.text("containerd.sock")),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{CONTROL_GROUP}"),
+        "cgroupRoot": format!("/{}", state.control_group()),
         "failCgroupV1": false,
         "failSwapOn": false,
         "oomScoreAdj": 0,

@@ -6,29 +6,56 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// There is one cluster on a machine, so there is one default folder for it.
+use crate::node::CONTROL_GROUP;
+
+/// The folder of the cluster without a name; a name is appended to it.
 const USUAL: &str = "/var/lib/cdi-cluster";
+/// Its length bounds the names of devices and control groups that are made of it.
+const NAME_LEN_MAX: usize = 16;
 /// Removed as a whole by `down`, so it must be ours beyond doubt.
 const MARK: &str = ".cdi-cluster";
 
-/// The folder that is named by `CDI_CLUSTER_STATE`, or the default one.
+/// The folder that is named by `CDI_CLUSTER_STATE`, or the default one of the cluster that `CDI_CLUSTER` names.
 #[derive(Clone, Debug)]
 pub struct State {
     folder: PathBuf,
+    /// Of an additional cluster; see [`machine`](crate::machine).
+    name: Option<String>,
 }
 
 impl State {
-    /// The folder of `CDI_CLUSTER_STATE`, or the default one.
+    /// The folder and name in the environment.
     ///
     /// # Errors
-    /// When the path is not absolute: the programs of the cluster work in other folders.
+    /// When the path is not absolute (the programs of the cluster work in other folders), or the name is not one.
     pub fn from_environment() -> Result<Self> {
-        let given = env::var_os("CDI_CLUSTER_STATE").filter(|value| !value.is_empty());
-        let folder = given.map_or_else(|| PathBuf::from(USUAL), PathBuf::from);
+        let given = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let name = given("CDI_CLUSTER").map(|name| name.to_string_lossy().into_owned());
+        let is_plain = |name: &str| {
+            name.len() <= NAME_LEN_MAX
+                && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        };
+        if let Some(name) = name.as_deref().filter(|name| !is_plain(name)) {
+            bail!(
+                "CDI_CLUSTER={name} is not a name: use up to {NAME_LEN_MAX} of a to z and 0 to 9"
+            );
+        }
+        let usual = || PathBuf::from(with_name(USUAL, name.as_deref()));
+        let folder = given("CDI_CLUSTER_STATE").map_or_else(usual, PathBuf::from);
         if !folder.is_absolute() {
             bail!("CDI_CLUSTER_STATE={} is not an absolute path", folder.display());
         }
-        Ok(Self { folder })
+        Ok(Self { folder, name })
+    }
+
+    /// The name of an additional cluster.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The control group of all its pods, below each controller.
+    pub fn control_group(&self) -> String {
+        with_name(CONTROL_GROUP, self.name())
     }
 
     /// Creates the folder.
@@ -110,6 +137,10 @@ impl State {
     }
 }
 
+fn with_name(base: &str, name: Option<&str>) -> String {
+    name.map_or_else(|| base.to_owned(), |name| format!("{base}-{name}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,7 +148,7 @@ mod tests {
     #[test]
     fn only_a_state_directory_of_a_cluster_is_reused() {
         let folder = tempfile::tempdir().unwrap();
-        let state = State { folder: folder.path().join("state") };
+        let state = State { folder: folder.path().join("state"), name: None };
         state.create().unwrap();
         state.write("logs/kubelet", "words").unwrap();
         state.create().unwrap();

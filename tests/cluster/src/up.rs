@@ -38,7 +38,7 @@ pub fn up(state: &State, mode: Mode) -> Result<()> {
     state.create()?;
     let us = std::env::current_exe().context("cannot find our own program")?;
     state.write(PROGRAM, &us.display().to_string())?;
-    Settings::read()?.write(state)?;
+    Settings::read(state)?.write(state)?;
     namespaces::create(state)?;
     pki::make(state)?;
     control_plane::start(state, &tools, mode)?;

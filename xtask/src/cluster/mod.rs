@@ -49,6 +49,9 @@ pub fn cargo_build(programs: &[&str]) -> Command {
 /// # Errors
 /// When the program fails.
 pub fn run(arguments: &[&str]) -> Result<()> {
+    if matches!(arguments, ["test" | "install" | "update", ..]) && is_outside_its_network() {
+        return run_in_its_network(arguments);
+    }
     match arguments {
         ["test"] => return crate::test::run_cluster_tests(),
         ["install", options @ ..] => return install::run(options),
@@ -60,6 +63,23 @@ pub fn run(arguments: &[&str]) -> Result<()> {
         _ => deps::install(deps::BUILD)?,
     }
     program(arguments)
+}
+
+/// Whether `CDI_CLUSTER` names an additional cluster, whose network this process does not see.
+fn is_outside_its_network() -> bool {
+    let name = |variable| std::env::var_os(variable).filter(|name| !name.is_empty());
+    name("CDI_CLUSTER").is_some_and(|cluster| name("CDI_CLUSTER_ENTERED") != Some(cluster))
+}
+
+/// Installs and fetches what takes a registry, and runs the command again in that network, which leads to none.
+fn run_in_its_network(arguments: &[&str]) -> Result<()> {
+    deps::install_or_warn(deps::CLUSTER)?;
+    shell::run(&mut shell::cargo(&["fetch", "--locked"]))?;
+    program(&["tools"])?;
+    program(&["tools", "virtctl"])?;
+    let us = std::env::current_exe().context("cannot find our own program")?;
+    let us = us.to_string_lossy();
+    program(&[&["run", &us, "cluster"], arguments].concat())
 }
 
 /// Runs the program of `tests/cluster`.
