@@ -120,7 +120,7 @@ pub async fn install(test: &Test) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-fn condition<'a>(cdi: &'a Cdi, kind: &str) -> Option<&'a str> {
+pub fn condition<'a>(cdi: &'a Cdi, kind: &str) -> Option<&'a str> {
     let status = cdi.status.as_ref()?;
     let mut conditions = status.conditions.as_deref().unwrap_or_default().iter();
     conditions.find(|condition| condition.type_ == kind).map(|found| found.status.as_str())
@@ -292,11 +292,16 @@ pub async fn only_remains(test: &Test, expected: &[&str]) -> Result<()> {
 
 /// Removes the CDI object, and then the operator.
 pub async fn remove(test: &Test, operator: &str) -> Result<()> {
+    remove_by_name(test, CR, operator).await
+}
+
+/// As [`remove`], for a CDI object of this name.
+pub async fn remove_by_name(test: &Test, name: &str, operator: &str) -> Result<()> {
     let strategy = json!({ "spec": { "uninstallStrategy": "RemoveWorkloads" } }).to_string();
     let (succeeded, output) =
-        kubectl(test, &["patch", "cdi", CR, "--type=merge", "--patch", &strategy], "")?;
+        kubectl(test, &["patch", "cdi", name, "--type=merge", "--patch", &strategy], "")?;
     ensure!(succeeded, "kubectl patch: {output}");
-    let (succeeded, output) = kubectl(test, &["delete", "cdi", CR, "--timeout=300s"], "")?;
+    let (succeeded, output) = kubectl(test, &["delete", "cdi", name, "--timeout=300s"], "")?;
     ensure!(succeeded, "kubectl delete cdi: {output}");
     delete(test, operator)?;
     only_remains(test, &[test.namespace()]).await

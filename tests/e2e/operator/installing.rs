@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::Cdi;
 use e2e::{NAMESPACE, PAUSE, Test, volume};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::installation::{
-    CR, PATIENCE, PROGRAMS, available, install, owned_objects, release_file, remove,
+    CR, PATIENCE, apply, available, delete, install, kubectl, owned_objects, release_file, remove,
     run_where_nothing_is_installed,
 };
+use crate::{leadership, platform, settings};
 
 /// An object that was deleted is back within this time.
 const REPAIR_TIME: Duration = Duration::from_secs(30);
@@ -35,102 +35,32 @@ fn installation_from_nothing_is_available_configurable_and_repaired() {
         let blank = json!({ "blank": {} });
         test.apply(volume("first", "csi", "Block", blank)).await?;
         test.succeeded("first").await?;
-        settings_take_effect(&test).await?;
+        settings::take_effect(&test).await?;
+        leadership::second_replicas_take_over(&test).await?;
+        foreign_labels_of_crds_stay(&test).await?;
+        refused_object_is_named_and_the_others_are_repaired(&test).await?;
         second_installation_is_refused(&test).await?;
         deleted_objects_come_back(&test).await?;
         expired_certificates_are_renewed(&test).await?;
+        // Last: what is created for an API stays when that is removed, and nothing repairs it then.
+        platform::parts_follow_their_apis(&test).await?;
         ensure!(test.all::<api::v1beta1::DataVolume>().get("first").await.is_ok(), "it is gone");
         remove(&test, &release_file("cdi-operator.yaml")?).await
     });
 }
 
-async fn patch(test: &Test, spec: Value) -> Result<()> {
-    let all = Api::<Cdi>::all(test.client());
-    let patch = json!({ "spec": spec });
-    all.patch(CR, &PatchParams::default(), &Patch::Merge(patch)).await?;
+/// A repair of our labels leaves those of others.
+async fn foreign_labels_of_crds_stay(test: &Test) -> Result<()> {
+    const OURS: &str = "app.kubernetes.io/component";
+    let name = "datavolumes.cdi.kubevirt.io";
+    let all = Api::<CustomResourceDefinition>::all(test.client());
+    let labels = json!({ "velero.io/exclude-from-backup": "true", OURS: null });
+    let edit = json!({ "metadata": { "labels": labels } });
+    all.patch(name, &PatchParams::default(), &Patch::Merge(edit)).await?;
+    let is_repaired = |crd: &CustomResourceDefinition| crd.labels().contains_key(OURS);
+    let found = test.wait_among(&all, name, "repaired", is_repaired).await?;
+    ensure!(found.labels().contains_key("velero.io/exclude-from-backup"), "{:?}", found.labels());
     Ok(())
-}
-
-/// Waits until a Deployment is as its CDI object wants it.
-async fn deployment(
-    test: &Test,
-    name: &str,
-    what: &str,
-    is_so: impl Fn(&Value) -> bool,
-) -> Result<()> {
-    let all = Api::<Deployment>::namespaced(test.client(), NAMESPACE);
-    let is_so = |found: &Deployment| serde_json::to_value(found).is_ok_and(|found| is_so(&found));
-    test.wait_among(&all, name, what, is_so).await.map(drop)
-}
-
-fn pod(deployment: &Value) -> &Value {
-    &deployment["spec"]["template"]["spec"]
-}
-
-fn arguments(deployment: &Value) -> String {
-    pod(deployment)["containers"][0]["args"].to_string()
-}
-
-async fn settings_take_effect(test: &Test) -> Result<()> {
-    let toleration = json!({ "key": "infra", "operator": "Exists", "effect": "NoSchedule" });
-    patch(test, json!({
-        "imagePullPolicy": "Never",
-        "priorityClass": "system-cluster-critical",
-        "infra": {
-            "nodeSelector": { "kubernetes.io/os": "linux", "kubernetes.io/hostname": "cdi-node" },
-            "tolerations": [toleration],
-            "apiServerReplicas": 2, "deploymentReplicas": 2, "uploadProxyReplicas": 2,
-        },
-        "config": { "logVerbosity": 3 },
-        "customizeComponents": {
-            "patches": [{
-                "resourceType": "Deployment", "resourceName": "*", "type": "strategic",
-                "patch": r#"{"spec":{"template":{"metadata":{"annotations":{"patched":"yes"}}}}}"#,
-            }],
-        },
-    }))
-    .await?;
-    for program in PROGRAMS {
-        deployment(test, program, "as the CDI object specifies", |found| {
-            let pod = pod(found);
-            pod["containers"][0]["imagePullPolicy"] == "Never"
-                && pod["priorityClassName"] == "system-cluster-critical"
-                && pod["nodeSelector"]["kubernetes.io/hostname"] == "cdi-node"
-                && pod["tolerations"].as_array().is_some_and(|all| all.contains(&toleration))
-                && found["spec"]["replicas"] == 2
-                && arguments(found).contains("-v=3")
-                && found["spec"]["template"]["metadata"]["annotations"]["patched"] == "yes"
-        })
-        .await?;
-    }
-    available(test, None).await?;
-    // Two replicas: both serve or wait, and DataVolumes are reconciled as ever.
-    test.apply(volume("replicated", "csi", "Block", json!({ "blank": {} }))).await?;
-    test.succeeded("replicated").await?;
-    patch(
-        test,
-        json!({
-            "infra": { "apiServerReplicas": 1, "deploymentReplicas": 1, "uploadProxyReplicas": 1 },
-            "customizeComponents": { "patches": null, "flags": { "controller": { "v": "2" } } },
-            "config": { "logVerbosity": null, "webhookPvcRendering": "Disabled" },
-        }),
-    )
-    .await?;
-    deployment(test, "cdi-deployment", "started with the flag", |found| {
-        arguments(found).contains(r#""-v","2""#) && found["spec"]["replicas"] == 1
-    })
-    .await?;
-    let webhooks = Api::<MutatingWebhookConfiguration>::all(test.client());
-    test.wait_until_gone(&webhooks, "cdi-api-pvc-mutate").await?;
-    patch(
-        test,
-        json!({
-            "customizeComponents": { "flags": null }, "config": { "webhookPvcRendering": null },
-        }),
-    )
-    .await?;
-    test.wait_among(&webhooks, "cdi-api-pvc-mutate", "there again", |_| true).await?;
-    available(test, None).await.map(drop)
 }
 
 async fn second_installation_is_refused(test: &Test) -> Result<()> {
@@ -201,4 +131,66 @@ async fn expired_certificates_are_renewed(test: &Test) -> Result<()> {
     }
     eprintln!("an expired certificate was renewed within {} s", begin.elapsed().as_secs());
     Ok(())
+}
+
+/// A policy of the cluster's administrator, which refuses one of the objects.
+fn policy_against(service: &str, reason: &str) -> String {
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"],
+    });
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": "one-service-is-refused" },
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": { "resourceRules": [rule] },
+            "validations": [{ "expression": format!("object.metadata.name != '{service}'"), "message": reason }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": "one-service-is-refused" },
+        "spec": { "policyName": "one-service-is-refused", "validationActions": ["Deny"] },
+    });
+    format!("{policy}\n---\n{binding}")
+}
+
+async fn refused_object_is_named_and_the_others_are_repaired(test: &Test) -> Result<()> {
+    const REFUSED: &str = "cdi-prometheus-metrics";
+    const OTHER: &str = "cdi-uploadproxy";
+    const REASON: &str = "this cluster has another service for metrics";
+    let policy = policy_against(REFUSED, REASON);
+    apply(test, &policy)?;
+    let trial = ["create", "service", "clusterip", REFUSED, "--tcp=1", "--dry-run=server"];
+    let begin = Instant::now();
+    while !kubectl(test, &[&trial[..], &["--namespace", test.namespace()]].concat(), "")?
+        .1
+        .contains(REASON)
+    {
+        ensure!(begin.elapsed() < PATIENCE, "the policy has no effect");
+        tokio::time::sleep(PAUSE).await;
+    }
+    let services = Api::<Service>::namespaced(test.client(), NAMESPACE);
+    for name in [REFUSED, OTHER] {
+        services.delete(name, &DeleteParams::default()).await?;
+    }
+    let message = format!("Failed to create resource Service {NAMESPACE}/{REFUSED}");
+    let all = Api::<Cdi>::all(test.client());
+    test.wait_among(&all, CR, "degraded, with the name of the object", |cdi: &Cdi| {
+        let conditions = cdi.status.as_ref().and_then(|status| status.conditions.as_deref());
+        conditions.unwrap_or_default().iter().any(|condition| {
+            let text = condition.message.as_deref().unwrap_or_default();
+            condition.type_ == "Degraded"
+                && condition.status == "True"
+                && condition.reason.as_deref() == Some("CreateResourceFailed")
+                && text.starts_with(&message)
+                && text.contains(REASON)
+        })
+    })
+    .await?;
+    test.wait_among(&services, OTHER, "there again", |_: &Service| true).await?;
+    ensure!(services.get_opt(REFUSED).await?.is_none(), "the policy refuses nothing");
+    delete(test, &policy)?;
+    test.wait_among(&services, REFUSED, "there again", |_: &Service| true).await?;
+    available(test, None).await.map(drop)
 }

@@ -3,9 +3,13 @@
 //! (`cargo xtask cluster test` loads them).
 
 mod admission_probe;
+mod hyperconverged;
 mod installation;
 mod installing;
+mod leadership;
 mod load;
+mod platform;
 mod removing;
+mod settings;
 mod taking_over;
 mod upgrading;

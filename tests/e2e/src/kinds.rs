@@ -10,6 +10,10 @@ use crate::Test;
 pub const OPENSHIFT: &str = include_str!("../kinds/openshift.yaml");
 /// The NetworkAttachmentDefinition of Multus.
 pub const MULTUS: &str = include_str!("../kinds/multus.yaml");
+/// PrometheusRule and ServiceMonitor of the Prometheus operator.
+pub const MONITORING: &str = include_str!("../kinds/monitoring.yaml");
+/// VolumePopulator of the volume data source validator.
+pub const POPULATORS: &str = include_str!("../kinds/populators.yaml");
 
 impl Test {
     /// Creates CRDs, which remain until the cluster is deleted. Several tests may do so.

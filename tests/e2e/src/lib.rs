@@ -29,7 +29,7 @@ pub use claim::{Claim, is_bound};
 pub use config::config;
 pub use disk_image::{Pushed, files_for_nodes, files_of_disk};
 pub use installation::{NAMESPACE, Program, REGISTRY, run_installed, run_installed_alone};
-pub use kinds::{MULTUS, OPENSHIFT};
+pub use kinds::{MONITORING, MULTUS, OPENSHIFT, POPULATORS};
 pub use kubectl::{KubectlOutput, manifest};
 pub use manifest::{HOST, SIZE, annotated, imported, server, volume};
 pub use option::InstalledOption;
