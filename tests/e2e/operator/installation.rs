@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use api::v1beta1::Cdi;
 use cluster::{KUBERNETES, Tools};
-use e2e::{NAMESPACE, PAUSE, REGISTRY, Test, run_alone};
+use e2e::{MONITORING, NAMESPACE, OPENSHIFT, PAUSE, POPULATORS, REGISTRY, Test, run_alone};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::discovery::verbs;
 use kube::{Discovery, ResourceExt};
@@ -22,6 +22,9 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Of the programs, by the names of their Deployments.
 pub const PROGRAMS: [&str; 3] = ["cdi-apiserver", "cdi-deployment", "cdi-uploadproxy"];
+
+/// CRDs that a test creates and deletes.
+pub const STAND_INS: [&str; 3] = [OPENSHIFT, MONITORING, POPULATORS];
 
 /// A file below `deploy/operator`.
 pub fn release_file(name: &str) -> Result<String> {
@@ -211,6 +214,10 @@ fn description(kind: &ApiResource, object: &DynamicObject) -> String {
 
 /// Deletes what a failed test has left, with finalizers whose controllers are gone.
 async fn clear(test: &Test) -> Result<()> {
+    // With Routes that no router serves, upstream CDI's controllers do not work.
+    for definitions in STAND_INS {
+        delete(test, definitions)?;
+    }
     let begin = Instant::now();
     loop {
         let found = match clear_once(test).await {

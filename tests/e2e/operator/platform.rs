@@ -2,12 +2,12 @@
 //! are stand-ins, and so are their controllers.
 
 use anyhow::Result;
-use e2e::{MONITORING, NAMESPACE, OPENSHIFT, POPULATORS, Test};
+use e2e::{NAMESPACE, Test};
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind};
 use serde_json::json;
 
-use crate::installation::{available, delete};
+use crate::installation::{STAND_INS, available, delete};
 use crate::settings::patch;
 
 /// Group, version, kind, name. A kind of OpenShift's or of another operator's.
@@ -39,8 +39,7 @@ fn objects(test: &Test, group: &str, version: &str, kind: &str) -> Api<DynamicOb
 /// The CRDs are created in a running installation, and deleted in the end.
 pub async fn parts_follow_their_apis(test: &Test) -> Result<()> {
     ingress_follows_the_address(test).await?;
-    let kinds = [OPENSHIFT, MONITORING, POPULATORS];
-    for definitions in kinds {
+    for definitions in STAND_INS {
         test.define_kinds(definitions)?;
     }
     for (group, version, kind, name) in PARTS {
@@ -52,7 +51,7 @@ pub async fn parts_follow_their_apis(test: &Test) -> Result<()> {
     let rules = objects(test, group, version, kind);
     rules.delete(name, &DeleteParams::default()).await?;
     test.wait_among(&rules, name, "there again", |_| true).await?;
-    for definitions in kinds {
+    for definitions in STAND_INS {
         delete(test, definitions)?;
     }
     available(test, None).await.map(drop)
