@@ -100,6 +100,11 @@ pub const CLUSTER: &[Tool] = &[
     tool("/usr/include/nbdkit-plugin.h", "nbdkit-plugin-dev"),
     tool("gzip", "gzip"),
     tool("xz", "xz-utils"),
+    tool("dpkg-deb", "dpkg"),
+    tool("tar", "tar"),
+    tool("mcopy", "mtools"),
+    tool("syslinux", "syslinux"),
+    tool("/usr/lib/syslinux/mbr/mbr.bin", "syslinux-common"),
 ];
 
 /// What any command needs.

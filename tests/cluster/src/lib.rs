@@ -7,8 +7,11 @@
 mod addresses;
 mod chaos;
 mod control_plane;
+mod debian;
 mod down;
+pub mod guest;
 mod image;
+mod launcher;
 mod machine;
 mod namespaces;
 mod node;
@@ -25,6 +28,7 @@ mod upstream;
 pub use chaos::Chaos;
 pub use down::down;
 pub use image::{load, load_program, load_programs, push};
+pub use launcher::{IMAGE as LAUNCHER_IMAGE, launcher_image};
 pub use machine::{enter_network, outer_network, run_in_network};
 pub use namespaces::{first_process, is_up};
 pub use pki::{Certificate, certificate};
@@ -32,6 +36,7 @@ pub use pod::processes_of_pod;
 pub use processes::{Process, spawn_from_record};
 
 pub use state::State;
-pub use tools::{Group, KUBERNETES, NODE, REFERENCE, Tools, VIRTCTL};
+use tools::cache;
+pub use tools::{Group, KUBERNETES, KUBEVIRT, NODE, REFERENCE, Tools, VIRTCTL};
 pub use up::{Mode, kubectl, logs, status, up};
 pub use upstream::{VERSION as UPSTREAM_VERSION, load_upstream_images, upstream_operator_manifest};

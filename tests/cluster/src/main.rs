@@ -28,6 +28,7 @@ cargo xtask cluster COMMAND
                              round 2: up, the tests of the cluster itself, down
   tools                      build the third-party programs, and nothing else
   tools virtctl|reference    build KubeVirt's client, or the programs of upstream CDI, and print their path
+  tools kubevirt             build the disk of a guest, and the image of KubeVirt's launcher, and print their paths
 
 CDI_CLUSTER=NAME selects an additional cluster, with a network, control groups and a folder of its own.
 CDI_CLUSTER_STATE names its folder (/var/lib/cdi-cluster), TOOLS_DIR a folder with programs to take instead of built ones.
@@ -68,6 +69,10 @@ fn run(words: &[String]) -> Result<ExitCode> {
         ["tools", "virtctl"] => println!("{}", Tools::ready(&[cluster::VIRTCTL])?.path("virtctl")?),
         ["tools", "reference"] => {
             println!("{}", Tools::ready(&[cluster::REFERENCE])?.path("cdi-importer")?);
+        }
+        ["tools", "kubevirt"] => {
+            println!("{}", cluster::guest::disk()?.display());
+            println!("{}", cluster::launcher_image()?.display());
         }
         ["upstream"] => {
             cluster::load_upstream_images(&state)?;

@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 
 use crate::shell;
 
-/// Stripped, without paths of this machine, and without cgo: one cache for all, and nothing to link with.
+/// Stripped, and without paths of this machine. Without cgo, but for a group with [`Group::cgo_tags`]: one cache for all, and
+/// nothing to link with.
 const FLAGS: &[&str] = &["-trimpath", "-buildvcs=false", "-ldflags"];
 
 /// A Go module below `tests/tools`, and what is built from it.
@@ -19,6 +20,8 @@ pub struct Group {
     pub name: &'static str,
     /// Programs and their packages.
     programs: &'static [(&'static str, &'static str)],
+    /// The build tags of programs that take a C compiler.
+    cgo_tags: Option<&'static str>,
     /// Directories of a pinned module that are kept next to the programs: name, module, directory in it.
     data: &'static [(&'static str, &'static str, &'static str)],
 }
@@ -35,6 +38,7 @@ pub const KUBERNETES: Group = Group {
         ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
         ("etcd", "go.etcd.io/etcd/server/v3"),
     ],
+    cgo_tags: None,
     data: &[],
 };
 
@@ -61,6 +65,7 @@ pub const NODE: Group = Group {
         ("simulator", "./simulator"),
         ("testpod", "./testpod"),
     ],
+    cgo_tags: None,
     data: &[(
         "snapshot-crds",
         "github.com/kubernetes-csi/external-snapshotter/client/v8",
@@ -72,6 +77,18 @@ pub const NODE: Group = Group {
 pub const VIRTCTL: Group = Group {
     name: "virtctl",
     programs: &[("virtctl", "kubevirt.io/kubevirt/cmd/virtctl")],
+    cgo_tags: None,
+    data: &[],
+};
+
+/// What runs a virtual machine in its pod. libvirt, which it talks to, is opened at run time.
+pub const KUBEVIRT: Group = Group {
+    name: "kubevirt",
+    programs: &[
+        ("virt-launcher", "kubevirt.io/kubevirt/cmd/virt-launcher"),
+        ("virt-launcher-monitor", "kubevirt.io/kubevirt/cmd/virt-launcher-monitor"),
+    ],
+    cgo_tags: Some("libvirt_dlopen"),
     data: &[],
 };
 
@@ -89,6 +106,7 @@ pub const REFERENCE: Group = Group {
         ("cdi-operator", "kubevirt.io/containerized-data-importer/cmd/cdi-operator"),
         ("manifest-generator", "kubevirt.io/containerized-data-importer/tools/manifest-generator"),
     ],
+    cgo_tags: None,
     data: &[("cloner-scripts", "kubevirt.io/containerized-data-importer", "cmd/cdi-cloner")],
 };
 
@@ -176,7 +194,11 @@ impl Group {
         let mut words = vec!["build"];
         words.extend(FLAGS);
         let link = self.link_flags()?;
-        words.extend([link.as_str(), "-o"]);
+        words.push(&link);
+        if let Some(tags) = self.cgo_tags {
+            words.extend(["-tags", tags]);
+        }
+        words.push("-o");
         shell::output(self.go(&words).arg(target).arg(package))?;
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         eprintln!("  {name}: {} s", begin.elapsed().as_secs());
@@ -202,7 +224,8 @@ impl Group {
     fn go(&self, words: &[&str]) -> Command {
         let mut command = shell::program("go", words);
         // The checksums of all modules are in the tree: no database of checksums is needed.
-        command.current_dir(self.module()).env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=readonly");
+        let cgo = if self.cgo_tags.is_some() { "1" } else { "0" };
+        command.current_dir(self.module()).env("CGO_ENABLED", cgo).env("GOFLAGS", "-mod=readonly");
         command.env("GOWORK", "off").env("GOSUMDB", "off");
         command
     }
@@ -214,6 +237,7 @@ impl Group {
         let mut sum = Sha256::new();
         sum.update(version);
         sum.update(FLAGS.join(" "));
+        sum.update(self.cgo_tags.unwrap_or_default());
         sum.update(self.link_flags()?);
         for path in sources(&self.module())? {
             sum.update(
@@ -263,7 +287,7 @@ fn bytes_in(folder: &Path) -> Result<u64> {
 }
 
 /// Outside the tree, shared by all clones.
-fn cache() -> Result<PathBuf> {
+pub fn cache() -> Result<PathBuf> {
     let base = match env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
         Some(cache) => PathBuf::from(cache),
         None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cache"),

@@ -77,6 +77,7 @@ fn run_in_its_network(arguments: &[&str]) -> Result<()> {
     shell::run(&mut shell::cargo(&["fetch", "--locked"]))?;
     program(&["tools"])?;
     program(&["tools", "virtctl"])?;
+    program(&["tools", "kubevirt"])?;
     let us = std::env::current_exe().context("cannot find our own program")?;
     let us = us.to_string_lossy();
     program(&[&["run", &us, "cluster"], arguments].concat())
@@ -120,7 +121,8 @@ pub fn prepare_tests(report: &mut Report) -> Result<()> {
     shell::headline("the programs of the cluster, and the tests that need one");
     report.time("build the cluster's programs", || {
         program(&["tools"])?;
-        program(&["tools", "virtctl"])
+        program(&["tools", "virtctl"])?;
+        program(&["tools", "kubevirt"])
     })?;
     report.time("compile the system tests", || shell::run(&mut cargo_build_all()))
 }

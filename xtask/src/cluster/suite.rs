@@ -14,7 +14,7 @@ use crate::test::{FailedTest, FlakyTest, Report, TestOutput};
 /// disturbs a new cluster.
 const RIG: &[&str] = &["rig"];
 /// Tests of the installed system. They run in the first round.
-const SYSTEM: &[&str] = &["control", "golden", "clones"];
+const SYSTEM: &[&str] = &["control", "golden", "clones", "machines"];
 /// Installs, upgrades and removes with the operator, in a cluster where nothing is installed. They run in the second round.
 const OPERATOR: &[&str] = &["operator"];
 /// Compares permissions with the requests that all tests before it have caused.
