@@ -380,6 +380,59 @@ async fn takeover_keeps_secrets_and_settings_and_replaces_the_rest() {
     assert!(api.writes().is_empty());
 }
 
+/// As upstream CDI's: no hook keeps the pod until it has left its Service.
+fn put_api_server_pod(api: &MemoryApi, hash: &str, container: Value) -> String {
+    let key = format!("/pods/cdi/cdi-apiserver-{hash}-x");
+    // The UID of an object that is there, so that the pod is not garbage.
+    let uid = api.get(APISERVER).unwrap()["metadata"]["uid"].clone();
+    let owner = json!({ "kind": "ReplicaSet", "name": format!("cdi-apiserver-{hash}"), "uid": uid, "controller": true });
+    api.put(
+        &key,
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "labels": { "cdi.kubevirt.io": "cdi-apiserver", "pod-template-hash": hash },
+                "ownerReferences": [owner],
+            },
+            "spec": { "containers": [container] },
+            "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+        }),
+    );
+    key
+}
+
+#[tokio::test]
+async fn takeover_routes_requests_past_pods_that_end_abruptly() {
+    const SERVICE: &str = "/services/cdi/cdi-api";
+    let api = upstream(Objects::All).await;
+    let old = put_api_server_pod(&api, "old", json!({ "name": "cdi-apiserver" }));
+    let mut operator = Operator::new(&api, "0.2.0");
+    let state = || {
+        let selector = api.get(SERVICE).unwrap()["spec"]["selector"].clone();
+        let spec = api.get(APISERVER).unwrap()["spec"].clone();
+        (selector, spec["minReadySeconds"].clone())
+    };
+    let plain = json!({ "cdi.kubevirt.io": "cdi-apiserver" });
+    operator.converge().await;
+    assert_eq!(state(), (plain.clone(), json!(15)), "the new pod is not there yet");
+
+    let template = api.get(APISERVER).unwrap()["spec"]["template"].clone();
+    let new = put_api_server_pod(&api, "new", template["spec"]["containers"][0].clone());
+    operator.converge().await;
+    let narrow = json!({ "cdi.kubevirt.io": "cdi-apiserver", "pod-template-hash": "new" });
+    assert_eq!(state(), (narrow, json!(15)));
+    assert_eq!(status(&api, "phase"), "Upgrading");
+
+    // The Deployment's controller deletes the old pod. Another operator process goes on.
+    api.delete(&old);
+    Operator::new(&api, "0.2.0").converge().await;
+    assert_eq!(state(), (plain, Value::Null));
+    assert_eq!(status(&api, "phase"), "Deployed");
+    api.delete(&new);
+    Operator::new(&api, "0.2.0").pass().await.unwrap();
+    assert!(api.writes().is_empty());
+}
+
 #[tokio::test]
 async fn pvc_webhook_follows_its_setting() {
     let api = installed("1.0.0").await;

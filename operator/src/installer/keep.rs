@@ -17,11 +17,12 @@ use crate::events::InstallationEvent;
 use crate::installer::apply::{ApplyContext, ApplyReport, apply_object, delete_object};
 use crate::installer::dump::dump_objects;
 use crate::installer::platform::read_platform;
-use crate::installer::replace_pods::replace_pods_with_rejected_tokens;
+use crate::installer::replace_pods::{PROGRAM_SELECTOR, replace_pods_with_rejected_tokens};
 use crate::installer::{Installer, PassOutcome};
 use crate::kinds::{self, ObjectId, Scope};
 use crate::manifests::PVC_WEBHOOK;
 use crate::metadata;
+use crate::plan::abrupt_pods::{Routing, route_past_abrupt_pods};
 use crate::plan::authority::{claim_config_authority, needs_config};
 use crate::plan::completion::{
     CLEANED_KINDS, CompletionFacts, CompletionStep, DEPRECATED_CONFIG_MAP, WriteVerb,
@@ -64,11 +65,14 @@ impl Installer {
         let lifetimes = lifetimes(std::slice::from_ref(&cdi));
         let certificates = self.certificates.reconcile_chains(&lifetimes, system_time(now)).await;
         let adopted = self.adopt_program_objects(&installation).await;
-        let rendered = self.render(&cdi).await?;
+        let mut rendered = self.render(&cdi).await?;
+        let pods = self.api.list(&kinds::POD, &self.environment.namespace, Some(PROGRAM_SELECTOR));
+        let routing = route_past_abrupt_pods(&mut rendered.objects, &pods.await?);
         self.served_apis = rendered.served_apis.clone();
         let ca_bundle = self.api_server_bundle().await?;
         let version = self.environment.version.clone();
-        let mut report = ApplyReport::default();
+        let mut report =
+            ApplyReport { awaited: routing == Routing::InProgress, ..ApplyReport::default() };
         let mut context = ApplyContext {
             api: &self.api,
             events: &mut self.events,

@@ -11,7 +11,9 @@ use crate::metadata;
 use crate::plan::account_tokens::{may_have_rejected_tokens, pods_with_rejected_tokens};
 use crate::plan::completion::WriteVerb;
 
-const PROGRAM_SELECTOR: &str = "cdi.kubevirt.io in (cdi-apiserver,cdi-deployment,cdi-uploadproxy)";
+/// The pods of the programs.
+pub const PROGRAM_SELECTOR: &str =
+    "cdi.kubevirt.io in (cdi-apiserver,cdi-deployment,cdi-uploadproxy)";
 
 /// Deletes the pods whose ServiceAccount was created after them. Their Deployments create others.
 pub async fn replace_pods_with_rejected_tokens(

@@ -1,5 +1,6 @@
 //! The decisions of the installer: pure functions of what is in the cluster, what is desired, and the time.
 
+pub mod abrupt_pods;
 pub mod account_tokens;
 pub mod authority;
 pub mod completion;
