@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::json;
 
-use crate::admission_probe::AdmissionProbe;
+use crate::admission_probe::{AdmissionProbe, Tolerance};
 use crate::installation::{
     CR, apply, available, kubectl, operator_version, release_file, remove,
     run_where_nothing_is_installed,
@@ -19,7 +19,7 @@ use crate::installation::{
 use crate::load::{Load, Workers};
 
 /// Two seconds of requests.
-const REFUSED_MAX: usize = 8;
+const ABRUPT_END: Tolerance = Tolerance::AbruptEnd(8);
 
 /// The CDI object of the test: registries without TLS, as the cluster's one.
 fn cdi() -> String {
@@ -62,7 +62,12 @@ async fn secrets(test: &Test) -> Result<BTreeMap<String, String>> {
 }
 
 /// Replaces the operator while DataVolumes of every source are in flight, and waits until the new one has taken over.
-async fn replace_operator(test: &Test, manifest: &str, version: &str) -> Result<()> {
+async fn replace_operator(
+    test: &Test,
+    manifest: &str,
+    version: &str,
+    tolerance: Tolerance,
+) -> Result<()> {
     let load = Load::start(test).await?;
     let probe = AdmissionProbe::start(test);
     let (volumes, keys) = (uids(test).await?, secrets(test).await?);
@@ -70,7 +75,7 @@ async fn replace_operator(test: &Test, manifest: &str, version: &str) -> Result<
     apply(test, manifest)?;
     let taken = available(test, Some(version)).await?;
     load.finish(test, Workers::UpstreamRetries).await?;
-    probe.finish_with(REFUSED_MAX).await?;
+    probe.finish(tolerance).await?;
     ensure!(
         taken.uid() == cdi.uid() && taken.spec == cdi.spec,
         "the CDI object changed: {:?}",
@@ -111,11 +116,13 @@ fn upstream_installation_is_taken_over_and_given_back() {
         available(&test, Some(UPSTREAM_VERSION)).await.context("upstream's installation")?;
 
         let version = operator_version(&ours)?;
-        replace_operator(&test, &ours, &version).await.context("the takeover")?;
+        replace_operator(&test, &ours, &version, ABRUPT_END).await.context("the takeover")?;
         delete_datavolumes(&test)?;
         test.only_these_are_left(&[]).await?;
 
-        replace_operator(&test, &upstream, UPSTREAM_VERSION).await.context("the way back")?;
+        // Pods of this project leave their Service before they end.
+        let way_back = replace_operator(&test, &upstream, UPSTREAM_VERSION, Tolerance::None);
+        way_back.await.context("the way back")?;
         delete_datavolumes(&test)?;
 
         apply(&test, &ours)?;

@@ -8,7 +8,7 @@ use e2e::{PAUSE, Program, Test};
 use kube::api::Api;
 use testkit::Random;
 
-use crate::admission_probe::AdmissionProbe;
+use crate::admission_probe::{AdmissionProbe, Tolerance};
 use crate::installation::{
     CR, allow_plain_registry, apply, available, operator_of_version, operator_version,
     release_file, remove, run_where_nothing_is_installed,
@@ -36,7 +36,7 @@ fn upgrade_under_load_imports_nothing_twice_and_admits_everything() {
         let version = operator_version(&current)?;
         available(&test, Some(&version)).await?;
         load.finish(&test, Workers::One).await?;
-        probe.finish().await?;
+        probe.finish(Tolerance::None).await?;
         earlier_operator_is_refused(&test, &version).await?;
         remove(&test, &current).await
     });
