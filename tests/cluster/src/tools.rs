@@ -176,6 +176,11 @@ impl Group {
             let dir = shell::output(&mut self.go(&["list", "-m", "-f", "{{.Dir}}", module]))?;
             copy_files(&Path::new(dir.trim()).join(below), &coming.join(name))?;
         }
+        if self.is_complete(&folder) {
+            // Another process was faster, and may run its programs already.
+            fs::remove_dir_all(&coming)?;
+            return Ok(folder);
+        }
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
