@@ -9,8 +9,10 @@ use anyhow::{Result, bail};
 
 use crate::shell;
 
-/// Kinds of resources that every cluster has, so that they cannot be compared while another one is up.
-const OF_EVERY_CLUSTER: &[&str] = &["processes", "loop devices", "network namespaces"];
+/// Kinds of resources that every cluster has, so that they cannot be compared while another one is up. The last `down` of all
+/// restores the kernel settings.
+const OF_EVERY_CLUSTER: &[&str] =
+    &["processes", "loop devices", "network namespaces", "kernel settings"];
 
 /// Resources that a cluster could leave on the machine: for each kind, one line for each resource.
 #[derive(PartialEq, Eq)]
@@ -112,4 +114,30 @@ fn processes() -> Result<BTreeSet<String>> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traces(resources: &[(&'static str, &str)], is_alone: bool) -> Traces {
+        let resources = resources.iter().map(|(kind, line)| (*kind, [line.to_string()].into()));
+        Traces { resources: resources.collect(), is_alone }
+    }
+
+    #[test]
+    fn what_every_cluster_has_is_not_compared_while_another_is_up() {
+        let compare = |kind: &'static str, is_alone| {
+            let before = traces(&[(kind, "0")], true);
+            before.compare(&traces(&[(kind, "1")], is_alone)).map_err(|error| error.to_string())
+        };
+        for kind in ["processes", "loop devices", "network namespaces", "kernel settings"] {
+            assert_eq!(compare(kind, false), Ok(()), "{kind}");
+            let left = format!("the cluster left on this machine:\n  {kind}: 1");
+            assert_eq!(compare(kind, true), Err(left), "{kind}");
+        }
+        for kind in ["mounts", "routes", "packet rules", "changes in the repository"] {
+            assert!(compare(kind, false).is_err(), "{kind}");
+        }
+    }
 }
