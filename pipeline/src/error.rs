@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use contract::ByteCount;
+use contract::import::texts::LARGER_THAN;
 
 use crate::source::SourceError;
 
@@ -26,9 +27,7 @@ pub enum Error {
         source: formats::Error,
     },
     /// The disk does not fit.
-    #[error(
-        "virtual image size {needed} is larger than the reported available storage {offered}. A larger PVC is required"
-    )]
+    #[error("virtual image size {needed}{LARGER_THAN}{offered}. A larger PVC is required")]
     TooLarge {
         /// The virtual size.
         needed: ByteCount,

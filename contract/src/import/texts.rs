@@ -22,7 +22,9 @@ pub const CONVERT: &str = "Unable to convert source data to target format: ";
 pub const PULL_FAILED: &str = "failed to pull image: ";
 /// Appended if the image's format is unsupported: how to import it unchanged.
 pub const RAW_FORMAT_HINT: &str = " (annotation cdi.kubevirt.io/storage.sourceFormat: raw)";
-/// Any of these causes the message `DataVolume too small to contain image`.
+/// Stands between the size of an image and that of the volume, both in bytes: the image does not fit.
+pub const LARGER_THAN: &str = " is larger than the reported available storage ";
+/// Any of these causes a message that begins with `DataVolume too small to contain image`.
 pub const TOO_SMALL: [&str; 4] = [
     "is larger than the reported available",
     "no space left on device",

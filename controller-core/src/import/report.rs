@@ -3,11 +3,12 @@
 use crate::meta;
 use api::PodPhase;
 use api::conditions::reason;
-use contract::import::texts::TOO_SMALL;
+use contract::ByteCount;
+use contract::import::texts::{LARGER_THAN, TOO_SMALL};
 use contract::termination::ExitMessage;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
 
-/// The message for every error that means that an image does not fit.
+/// The message for every error that means that an image does not fit. Clients match it; the sizes follow it.
 const TOO_SMALL_MESSAGE: &str = "DataVolume too small to contain image";
 const PULL_FAILED: &str = "failed to pull image";
 const PULL_REASONS: [&str; 3] = ["ImagePullBackOff", "ErrImagePull", "InvalidImageName"];
@@ -131,8 +132,22 @@ fn exit(end: &ContainerStateTerminated) -> Exit {
 }
 
 fn simplified(text: &str) -> String {
-    if TOO_SMALL.iter().any(|sign| text.contains(sign)) {
-        return TOO_SMALL_MESSAGE.to_owned();
+    if !TOO_SMALL.iter().any(|sign| text.contains(sign)) {
+        return text.trim_end().to_owned();
     }
-    text.trim_end().to_owned()
+    match sizes(text) {
+        Some((needed, available)) => format!(
+            "{TOO_SMALL_MESSAGE}: the image needs {needed} bytes, the volume has {available} bytes"
+        ),
+        None => TOO_SMALL_MESSAGE.to_owned(),
+    }
+}
+
+/// What the image needs and what the volume has. `None` if the worker does not know: the volume was full before the end
+/// of an image whose size no header states.
+fn sizes(text: &str) -> Option<(ByteCount, ByteCount)> {
+    let (before, after) = text.split_once(LARGER_THAN)?;
+    let needed = before.rsplit(|c: char| !c.is_ascii_digit()).next()?;
+    let available = after.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some((ByteCount::new(needed.parse().ok()?), ByteCount::new(available.parse().ok()?)))
 }

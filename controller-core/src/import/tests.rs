@@ -171,7 +171,7 @@ fn running_condition_by_pod_status() {
             none.clone(),
             "false",
             "Error",
-            "DataVolume too small to contain image",
+            "DataVolume too small to contain image: the image needs 5 bytes, the volume has 4 bytes",
             "Running",
             stays,
         ),

@@ -205,6 +205,12 @@ fn messages_about_lack_of_space_match_those_of_controllers() {
     ] {
         let (_, phrase) = outcome_text(&failure, &SourceKind::Http);
         assert!(texts::TOO_SMALL.iter().any(|text| phrase.contains(text)), "{phrase}");
+        let has_sizes = phrase.contains(&format!(" 9{}8.", texts::LARGER_THAN));
+        assert_eq!(
+            has_sizes,
+            matches!(failure, Failure::Import(Pipeline::TooLarge { .. })),
+            "{phrase}"
+        );
     }
 }
 

@@ -139,7 +139,8 @@ fn too_large_image_is_reported() {
     run_installed("too-small", async |test| {
         let large = server(&pattern(64 * MIB));
         test.apply(of_web("disk", &large)).await?;
-        wait_for_condition(&test, "disk", "Running", "too small").await
+        let sizes = "DataVolume too small to contain image: the image needs 67108864 bytes, the volume has ";
+        wait_for_condition(&test, "disk", "Running", sizes).await
     });
 }
 
