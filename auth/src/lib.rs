@@ -25,6 +25,6 @@ pub use lifetimes::{
 pub use peer::common_name;
 pub use reload::{CERTIFICATE_RELOAD_INTERVAL, ReloadError, ReloadingIdentity};
 pub use reloadable_tls::ReloadableTls;
-pub use server_config::{Error, server_config};
+pub use server_config::{Error, server_config, server_config_builder};
 pub use tls_minimum::{TlsMinimum, is_supported_tls12_suite};
 pub use unverified::UnverifiedServer;

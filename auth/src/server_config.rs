@@ -56,7 +56,10 @@ pub(crate) const CLIENT_CA: &str = "client CA";
 
 /// Common to all servers. Requests a client certificate signed by one of `clients`, if given; a certificate that is
 /// presented has to be valid, but none is required.
-pub(crate) fn server_config_builder(
+///
+/// # Errors
+/// See [`Error`].
+pub fn server_config_builder(
     minimum: &TlsMinimum,
     clients: Option<RootCertStore>,
 ) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, Error> {

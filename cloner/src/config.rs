@@ -5,7 +5,7 @@ use std::fmt;
 
 use contract::CloneJob;
 use contract::clone::{BadCloneJob, ClientIdentity, CloneTarget, ClonedVolume, name};
-use runtime::MetricsKey;
+use runtime::MetricsTls;
 use url::Url;
 
 /// One clone.
@@ -16,8 +16,7 @@ pub struct ClonerConfig {
     pub preallocate: bool,
     /// UID of the object that shows the progress.
     pub owner_uid: String,
-    /// Authenticates the controller's requests for the progress. `None`: the controller is older than these keys.
-    pub metrics_key: Option<MetricsKey>,
+    pub metrics_tls: MetricsTls,
     pub target: ClonerTarget,
 }
 
@@ -60,8 +59,8 @@ impl ClonerConfig {
                 ClonerTarget::Server { url: parse_url(&url)?, identity, ca }
             }
         };
-        let metrics_key = variables.get(name::METRICS_KEY).and_then(|text| text.parse().ok());
-        Ok(Self { source, preallocate, owner_uid, metrics_key, target })
+        let metrics_tls = MetricsTls::from_environment(variables);
+        Ok(Self { source, preallocate, owner_uid, metrics_tls, target })
     }
 }
 
@@ -126,10 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn malformed_metrics_key_is_ignored() {
+    fn metrics_follow_the_tls_profile_of_the_environment() {
         let mut variables = environment();
-        variables.insert(name::METRICS_KEY.into(), "short".into());
-        assert_eq!(ClonerConfig::from_environment(&variables).unwrap().metrics_key, None);
+        variables.insert(name::TLS_MIN_VERSION.into(), "VersionTLS13".into());
+        let config = ClonerConfig::from_environment(&variables).unwrap();
+        assert_eq!(config.metrics_tls, MetricsTls::from_environment(&variables));
+        assert_ne!(config.metrics_tls, MetricsTls::default());
     }
 
     #[test]

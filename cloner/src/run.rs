@@ -89,7 +89,7 @@ fn run_clone(process: &ProcessEnvironment) -> Result<&'static str, CloneFailure>
         move || progress.value()
     };
     // No shutdown hook: the server keeps what is durable, and discards the rest.
-    worker_tasks::start_worker_tasks(listener, config.metrics_key.clone(), page, percentage, None)
+    worker_tasks::start_worker_tasks(listener, config.metrics_tls.clone(), page, percentage, None)
         .map_err(|error| CloneFailure::Clone(Error::Worker(error)))?;
     tracing::info!(source.path = %source.display(), source.mode = ?config.source.mode, "cloning {} to {:?}", source.display(), config.target);
     copy_or_send(&config, &source, process, &progress).map_err(CloneFailure::Clone)?;

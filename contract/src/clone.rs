@@ -8,7 +8,9 @@ use crate::go_bool::go_bool;
 /// Names of the variables.
 pub mod name {
     #![allow(missing_docs)] // documented at the fields of `CloneJob`
-    pub use crate::import::name::{METRICS_KEY, OWNER_UID, PREALLOCATION, REQUIRE_SANDBOX};
+    pub use crate::import::name::{
+        METRICS_KEY, OWNER_UID, PREALLOCATION, REQUIRE_SANDBOX, TLS_CIPHERS, TLS_MIN_VERSION,
+    };
 
     pub const SOURCE_MODE: &str = "VOLUME_MODE";
     pub const SOURCE_PATH: &str = "MOUNT_POINT";

@@ -15,7 +15,8 @@ use crate::quantity::Quantity;
 pub mod name {
     #![allow(missing_docs)] // documented at the fields of `UploadJob`
     pub use crate::import::name::{
-        OVERHEAD, OWNER_UID, PREALLOCATION, REQUIRE_SANDBOX, SOURCE_FORMAT,
+        OVERHEAD, OWNER_UID, PREALLOCATION, REQUIRE_SANDBOX, SOURCE_FORMAT, TLS_CIPHERS,
+        TLS_MIN_VERSION,
     };
 
     pub const LISTEN_ADDRESS: &str = "LISTEN_ADDRESS";
@@ -25,8 +26,6 @@ pub mod name {
     pub const CLIENT_CA_FILE: &str = "CLIENT_CERT_FILE";
     pub const IMAGE_SIZE: &str = "UPLOAD_IMAGE_SIZE";
     pub const CLIENT_NAME: &str = "CLIENT_NAME";
-    pub const TLS_CIPHERS: &str = "TLS_CIPHERS";
-    pub const TLS_MIN_VERSION: &str = "TLS_MIN_VERSION";
     pub const DEADLINE: &str = "DEADLINE";
     pub const DESTINATION: &str = "DESTINATION";
     pub const JOURNAL: &str = "JOURNAL";

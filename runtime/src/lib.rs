@@ -20,6 +20,7 @@ pub mod metrics;
 #[cfg(feature = "cluster")]
 pub mod metrics_access;
 mod metrics_key;
+mod metrics_tls;
 mod program;
 mod random;
 pub mod sandbox;
@@ -38,6 +39,7 @@ pub use control_plane::run_control_plane_program;
 pub use exit::exit_process;
 pub use flags::Flags;
 pub use metrics_key::{BadMetricsKey, MetricsKey};
+pub use metrics_tls::MetricsTls;
 pub use program::{environment, start_program};
 pub use random::random_bytes;
 #[cfg(feature = "cluster")]

@@ -1,7 +1,7 @@
 //! A metrics page in Prometheus' text format, served on every path.
 //!
 //! Served over TLS with a self-signed certificate, as nothing on the page is secret. The controller recognizes its worker
-//! by the certificate's key ([`MetricsKey`]); monitoring does not verify.
+//! by the certificate's key ([`MetricsTls`]); monitoring does not verify.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -14,12 +14,9 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body_util::Full;
 use hyper::service::service_fn;
-use rcgen::{CertificateParams, KeyPair};
-use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
 use tokio::sync::watch;
 
-use crate::MetricsKey;
+use crate::MetricsTls;
 use crate::https::{self, Limits};
 
 // Monitoring and the controller need two connections, and send short requests.
@@ -64,18 +61,14 @@ pub fn listen(port: u16) -> io::Result<TcpListener> {
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
 
-/// Serves as long as it is polled, with `key` or a generated one. Without authentication.
+/// Serves as long as it is polled. Without authentication.
 ///
 /// # Errors
 /// When no certificate can be created, or `listener` fails.
-pub async fn serve(
-    listener: TcpListener,
-    page: Page,
-    key: Option<MetricsKey>,
-) -> io::Result<Infallible> {
+pub async fn serve(listener: TcpListener, page: Page, tls: MetricsTls) -> io::Result<Infallible> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let tls = Arc::new(tls(key.as_ref()).map_err(io::Error::other)?);
+    let tls = Arc::new(tls.server_config().map_err(io::Error::other)?);
     let (_never, stop) = watch::channel(false);
     let service = move |_peer| {
         let page = Arc::clone(&page);
@@ -88,23 +81,6 @@ pub async fn serve(
     };
     https::serve(listener, LIMITS, stop, move || Arc::clone(&tls), service).await;
     Err(io::Error::other("the metrics listener stopped"))
-}
-
-/// A self-signed certificate for `cloner_target`, the name that upstream CDI's workers have.
-pub(crate) fn tls(
-    key: Option<&MetricsKey>,
-) -> Result<ServerConfig, Box<dyn std::error::Error + Send + Sync>> {
-    let pair = key.map_or_else(KeyPair::generate, MetricsKey::pair)?;
-    let parameters = CertificateParams::new(vec!["cloner_target".to_owned()])?;
-    let certificate = parameters.self_signed(&pair)?;
-    let key = PrivateKeyDer::try_from(pair.serialize_der())?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
 }
 
 #[cfg(test)]

@@ -133,6 +133,7 @@ impl ServerCertVerifier for KnownKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MetricsTls;
 
     #[test]
     fn key_text_round_trips_and_debug_hides_it() {
@@ -144,8 +145,8 @@ mod tests {
         }
     }
 
-    async fn shake_hands(server: Option<&MetricsKey>, client: &MetricsKey) -> bool {
-        let config = crate::metrics::tls(server).unwrap();
+    async fn shake_hands(server: MetricsTls, client: &MetricsKey) -> bool {
+        let config = server.server_config().unwrap();
         let (near, far) = tokio::io::duplex(1 << 16);
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
         let connector = tokio_rustls::TlsConnector::from(Arc::new(client.client().unwrap()));
@@ -157,8 +158,8 @@ mod tests {
     #[tokio::test]
     async fn client_rejects_a_server_with_another_key() {
         let (ours, other) = (MetricsKey::random().unwrap(), MetricsKey::random().unwrap());
-        assert!(shake_hands(Some(&ours), &ours).await);
-        assert!(!shake_hands(Some(&other), &ours).await);
-        assert!(!shake_hands(None, &ours).await);
+        assert!(shake_hands(ours.clone().into(), &ours).await);
+        assert!(!shake_hands(other.into(), &ours).await);
+        assert!(!shake_hands(MetricsTls::default(), &ours).await);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::exit::exit_with;
 use crate::metrics::{self, Page};
-use crate::{MetricsKey, StopSignals};
+use crate::{MetricsTls, StopSignals};
 
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -29,7 +29,7 @@ pub type ShutdownHook = Box<dyn FnOnce() + Send>;
 /// When the thread or the signal handlers cannot be created.
 pub fn start_worker_tasks(
     listener: Option<TcpListener>,
-    key: Option<MetricsKey>,
+    tls: MetricsTls,
     page: Page,
     percentage: impl Fn() -> Option<f64> + Send + 'static,
     shutdown_hook: Option<ShutdownHook>,
@@ -42,7 +42,7 @@ pub fn start_worker_tasks(
     thread::Builder::new().name("service".into()).spawn(move || {
         runtime.block_on(async move {
             tokio::join!(
-                serve_metrics(listener, page, key),
+                serve_metrics(listener, page, tls),
                 log_progress(percentage),
                 exit_on_signal(signals, shutdown_hook)
             );
@@ -52,9 +52,9 @@ pub fn start_worker_tasks(
 }
 
 // A failure is logged only: the transfer matters more than its metrics.
-async fn serve_metrics(listener: Option<TcpListener>, page: Page, key: Option<MetricsKey>) {
+async fn serve_metrics(listener: Option<TcpListener>, page: Page, tls: MetricsTls) {
     let Some(listener) = listener else { return };
-    let Err(error) = metrics::serve(listener, page, key).await;
+    let Err(error) = metrics::serve(listener, page, tls).await;
     tracing::warn!("cannot serve metrics: {error}");
 }
 

@@ -1,6 +1,7 @@
 //! `cdi-importer` while it runs: progress, waiting, stopping, resuming.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use contract::import::texts::TOO_SMALL;
@@ -59,6 +60,48 @@ fn progress_metric_has_the_format_that_controllers_read() {
         assert!(message.contains("sandbox: files confined, system calls confined"), "{message}");
         assert!(std::fs::read(pod.path("data/disk.img")).unwrap() == disk);
     });
+}
+
+#[test]
+fn metrics_offer_only_what_the_tls_profile_of_the_environment_permits() {
+    const SUITE: &str = "ECDHE-ECDSA-AES128-GCM-SHA256";
+    const OTHER: &str = "ECDHE-ECDSA-AES256-GCM-SHA384";
+    // Of the worker: minimum version and suites. Then whether clients with TLS 1.2 and SUITE or OTHER are served.
+    let table = [
+        ("", "", [true, true]),
+        ("VersionTLS12", SUITE, [true, false]),
+        ("VersionTLS13", "", [false, false]),
+    ];
+    in_own_network(|| {
+        for (version, suites, expected) in table {
+            let server = FaultServer::in_memory(&pattern(MIB)).once(Fault::StallAt(MIB / 2));
+            let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
+            let pod = pod.variable("TLS_MIN_VERSION", version).variable("TLS_CIPHERS", suites);
+            let running = pod.start();
+            server.wait_for_stall(LIMIT);
+            // The controller uses TLS 1.3, whatever the profile.
+            let Some(page) = page("/metrics", &["--tlsv1.3"]) else { return };
+            assert!(page.contains(METRIC), "{version} {suites}: {page}");
+            let served = [SUITE, OTHER].map(is_served_by_tls12);
+            assert_eq!(served, expected, "{version} {suites}");
+            server.heal();
+            running.wait(LIMIT).expect_success();
+        }
+    });
+}
+
+/// Whether a client that supports TLS 1.2 with this cipher suite only gets the metrics.
+fn is_served_by_tls12(suite: &str) -> bool {
+    const EXIT_CODE_NO_HANDSHAKE: i32 = 35;
+    let old = ["--tls-max", "1.2", "--ciphers", suite];
+    let status = Command::new("curl")
+        .args(["--silent", "--output", "/dev/null", "--insecure"])
+        .args(old)
+        .arg("https://127.0.0.1:8443/metrics")
+        .status()
+        .expect("curl is installed");
+    assert!(matches!(status.code(), Some(0 | EXIT_CODE_NO_HANDSHAKE)), "{suite}: {status}");
+    status.success()
 }
 
 /// From the kernel's accounting.

@@ -60,9 +60,9 @@ pub struct CdiConfigSpec {
     /// after it was set and have no owner. Default, as for a negative number: they are not deleted.
     #[serde(default, rename = "dataVolumeTTLSeconds", skip_serializing_if = "Option::is_none")]
     pub data_volume_ttl_seconds: Option<i32>,
-    /// Minimum TLS version and ciphers of servers: the API server, the upload proxy and metrics from the next connection on,
-    /// upload servers from their start. Default: Intermediate. TLS 1.0 and 1.1 are never spoken; what of a profile
-    /// cannot be met is reported by an event TLSProfileNotMet.
+    /// Minimum TLS version and ciphers of servers: the API server, the upload proxy and the metrics of the controller and
+    /// the operator from the next connection on, worker pods with their metrics from their start. Default: Intermediate.
+    /// TLS 1.0 and 1.1 are never spoken; what of a profile cannot be met is reported by an event TLSProfileNotMet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_security_profile: Option<TlsSecurityProfile>,
     /// Secrets to pull the images of worker pods with, by name. They have to be in each namespace that has workers.

@@ -130,7 +130,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let text = metrics::counter(IMPORT, "help", ("ownerUID", "o"), Some(12.5));
         let served_page: metrics::Page = Arc::new(move || text.clone());
-        let server = tokio::spawn(metrics::serve(listener, served_page, Some(key.clone())));
+        let server = tokio::spawn(metrics::serve(listener, served_page, key.clone().into()));
         let fetch = |key: &MetricsKey| page(address, key.client().unwrap(), address.ip().into());
         let text = fetch(&key).await.unwrap();
         assert_eq!(progress::measured(&text, IMPORT, "o"), Some(12.5));

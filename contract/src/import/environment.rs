@@ -47,6 +47,11 @@ pub mod name {
     pub const SOURCE_FORMAT: &str = "IMPORTER_SOURCE_FORMAT";
     /// Shared key by which the controller authenticates to the worker's metrics endpoint. For all workers. Secret.
     pub const METRICS_KEY: &str = "METRICS_KEY";
+    /// `VersionTLS10` … `VersionTLS13`: the minimum of the worker's servers, metrics included. For all workers with servers;
+    /// absent or empty: the minimum of the TLS library.
+    pub const TLS_MIN_VERSION: &str = "TLS_MIN_VERSION";
+    /// OpenSSL names, separated by commas: the TLS 1.2 suites of these servers. Absent or empty: all of the TLS library.
+    pub const TLS_CIPHERS: &str = "TLS_CIPHERS";
     /// `true`: the worker fails if the kernel does not enforce its whole sandbox. For all workers.
     pub const REQUIRE_SANDBOX: &str = "REQUIRE_SANDBOX";
 }

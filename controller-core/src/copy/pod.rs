@@ -150,6 +150,7 @@ fn environment(facts: &Facts) -> Vec<EnvVar> {
         all.extend(identity.map(secret));
     }
     all.push(plain((variable::METRICS_KEY.into(), facts.metrics_key.into())));
+    all.extend(worker::metrics_tls(facts.config));
     all.extend(worker::required_sandbox(facts.config));
     all
 }

@@ -104,6 +104,7 @@ fn container(facts: &Facts) -> Container {
                 plain(variable::METRICS_KEY, facts.metrics_key),
             ]
             .into_iter()
+            .chain(worker::metrics_tls(facts.config))
             .chain(worker::required_sandbox(facts.config))
             .collect(),
         ),

@@ -11,7 +11,7 @@ use std::iter;
 
 use api::annotations::{import, request, state};
 use api::labels::component;
-use api::v1beta1::{CdiConfig, NodePlacement};
+use api::v1beta1::{CdiConfig, NodePlacement, ResolvedTlsProfile, resolve_tls_profile};
 use api::{labels, names};
 use contract::import::{BadImportJob, name as variable};
 use contract::paths;
@@ -352,6 +352,21 @@ pub fn required_sandbox(config: Option<&CdiConfig>) -> Option<EnvVar> {
     })
 }
 
+/// The variables by which the metrics of a worker follow the TLS profile of the settings. None without a profile: the
+/// default profile permits what the TLS library offers.
+pub fn metrics_tls(config: Option<&CdiConfig>) -> Vec<EnvVar> {
+    let Some(profile) = config.and_then(|config| config.spec.tls_security_profile.as_ref()) else {
+        return Vec::new();
+    };
+    let ResolvedTlsProfile { min_version, ciphers } = resolve_tls_profile(Some(profile));
+    [
+        (variable::TLS_MIN_VERSION, min_version.as_str().to_owned()),
+        (variable::TLS_CIPHERS, ciphers.join(",")),
+    ]
+    .map(|(name, value)| EnvVar { name: name.into(), value: Some(value), value_from: None })
+    .into()
+}
+
 /// The variables of the job, and references to the Secrets with its credentials.
 fn environment(job: &contract::ImportJob, facts: &Facts) -> Vec<EnvVar> {
     let plain = |(name, value)| EnvVar { name, value: Some(value), value_from: None };
@@ -383,6 +398,7 @@ fn environment(job: &contract::ImportJob, facts: &Facts) -> Vec<EnvVar> {
         });
     }
     all.extend(facts.metrics_key.map(|key| plain((variable::METRICS_KEY.into(), key.into()))));
+    all.extend(metrics_tls(facts.config));
     all.extend(required_sandbox(facts.config));
     all
 }
@@ -446,6 +462,6 @@ fn node_image(endpoint: &str) -> Result<String, Error> {
 }
 
 #[cfg(test)]
-mod sandbox_tests;
+mod settings_tests;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pipeline::Progress;
 use runtime::worker_tasks::{self, ShutdownHook};
-use runtime::{MetricsKey, metrics::Page};
+use runtime::{MetricsTls, metrics::Page};
 
 use crate::stage::StopFlag;
 
@@ -49,7 +49,7 @@ impl Percentage {
     pub fn attend(
         self,
         listener: Option<TcpListener>,
-        key: Option<MetricsKey>,
+        tls: MetricsTls,
         stop: Option<StopFlag>,
     ) -> io::Result<()> {
         let percentage = Arc::new(self);
@@ -60,7 +60,7 @@ impl Percentage {
         let shutdown_hook = stop.map(|stop| Box::new(move || stop.set()) as ShutdownHook);
         worker_tasks::start_worker_tasks(
             listener,
-            key,
+            tls,
             page,
             move || percentage.value(),
             shutdown_hook,

@@ -17,7 +17,7 @@ use pipeline::{
     Error as Pipeline, FileSpace, Options, Progress, SourceFormat, Target, UnpackOptions,
 };
 use runtime::{
-    MetricsKey, SandboxPolicy, SandboxRequirement, TcpConnect, TerminationMessage, enter_sandbox,
+    MetricsTls, SandboxPolicy, SandboxRequirement, TcpConnect, TerminationMessage, enter_sandbox,
     metrics,
 };
 
@@ -52,10 +52,10 @@ pub fn run_importer(environment: ProcessEnvironment) -> u8 {
     let mut termination = TerminationMessage::open(&paths.at(paths::TERMINATION_LOG));
     let job = ImportJob::from_environment(&variables);
     let source = job.as_ref().map_or(SourceKind::Unknown(String::new()), |job| job.source.clone());
-    let key = variables.get(name::METRICS_KEY).and_then(|text| text.parse().ok());
+    let tls = MetricsTls::from_environment(&variables);
     let required = variables.get(name::REQUIRE_SANDBOX).map(String::as_str);
     let required = SandboxRequirement::from_variable(required);
-    let carried = job.map_err(Failure::Job).and_then(|job| carry_out(&job, key, &paths, required));
+    let carried = job.map_err(Failure::Job).and_then(|job| carry_out(&job, tls, &paths, required));
     let outcome = match carried {
         Ok(outcome) => outcome,
         Err(failure) => {
@@ -74,7 +74,7 @@ pub fn run_importer(environment: ProcessEnvironment) -> u8 {
 
 fn carry_out(
     job: &ImportJob,
-    key: Option<MetricsKey>,
+    tls: MetricsTls,
     paths: &Paths,
     required: SandboxRequirement,
 ) -> Result<Outcome, Failure> {
@@ -90,7 +90,7 @@ fn carry_out(
     let stop = StopFlag::default();
     let stop_flag = connect::needs_notification(&job.source).then(|| stop.clone());
     percentage
-        .attend(listener, key, stop_flag)
+        .attend(listener, tls, stop_flag)
         .map_err(|error| Failure::Import(Pipeline::Thread(error)))?;
 
     leftovers::remove(job, paths).map_err(Failure::Volume)?;

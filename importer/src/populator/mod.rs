@@ -22,7 +22,8 @@ use contract::paths;
 use pipeline::{Options, Progress, Source, Target};
 use runtime::sandbox::directory_of;
 use runtime::{
-    Flags, SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox, metrics,
+    Flags, MetricsTls, SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect,
+    enter_sandbox, metrics,
 };
 use spec::{FLAGS, PopulatorSpec};
 
@@ -103,8 +104,7 @@ fn populate(
     let percentage = Percentage::under(metric, Arc::clone(&progress), &owner_uid);
     let stop = StopFlag::default();
     let stop_flag = (populator == Populator::Ovirt).then(|| stop.clone()); // a transfer has to be ended
-    let key = variables.get(name::METRICS_KEY).and_then(|text| text.parse().ok());
-    percentage.attend(listener, key, stop_flag)?;
+    percentage.attend(listener, MetricsTls::from_environment(variables), stop_flag)?;
 
     let Opened { source, checksum } = populator.open(flags, variables, &stop)?;
     progress.set_read_total(claim_size); // until the source reports its size

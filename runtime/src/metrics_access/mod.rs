@@ -433,7 +433,7 @@ mod tests {
     async fn exchange(bytes: &[u8]) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let key = crate::MetricsKey::random().unwrap();
-        let mut config = metrics::tls(Some(&key)).unwrap();
+        let mut config = crate::MetricsTls::from(key.clone()).server_config().unwrap();
         config.alpn_protocols.clear();
         let tls = Arc::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! Every worker requires its sandbox if the settings do.
+//! Settings that apply to every kind of worker: the required sandbox, and the TLS profile.
 
 use api::v1beta1::{DataImportCron, OvirtVolumePopulatorSpec};
 use k8s_openapi::api::core::v1::PodSpec;
@@ -104,6 +104,11 @@ fn pods(config: &CdiConfig) -> Vec<(&'static str, PodSpec)> {
     ]
 }
 
+fn variable_of<'a>(pod: &'a PodSpec, name: &str) -> Option<&'a str> {
+    let found = pod.containers[0].env.iter().flatten().find(|one| one.name == name)?;
+    found.value.as_deref()
+}
+
 #[test]
 fn every_worker_requires_its_sandbox_if_the_settings_do() {
     for (spec, expected) in [
@@ -115,10 +120,37 @@ fn every_worker_requires_its_sandbox_if_the_settings_do() {
             "apiVersion": "v", "kind": "CDIConfig", "metadata": {}, "spec": spec, "status": {},
         }));
         for (name, pod) in pods(&config) {
-            let mut env = pod.containers[0].env.iter().flatten();
-            let found = env.find(|one| one.name == "REQUIRE_SANDBOX");
-            let value = found.and_then(|one| one.value.as_deref());
-            assert_eq!(value, expected, "{name} with {spec}");
+            assert_eq!(variable_of(&pod, "REQUIRE_SANDBOX"), expected, "{name} with {spec}");
+        }
+    }
+}
+
+#[test]
+fn every_worker_with_a_server_has_the_tls_profile() {
+    let custom = json!({
+        "minTLSVersion": "VersionTLS12",
+        "ciphers": ["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"],
+    });
+    let of_custom = ("VersionTLS12", "ECDHE-ECDSA-AES128-GCM-SHA256,ECDHE-RSA-AES128-GCM-SHA256");
+    let modern = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256";
+    for (profile, expected) in [
+        (json!({ "type": "Modern", "modern": {} }), Some(("VersionTLS13", modern))),
+        (json!({ "type": "Custom", "custom": custom }), Some(of_custom)),
+        (Value::Null, None),
+    ] {
+        let config: CdiConfig = read(json!({
+            "apiVersion": "v", "kind": "CDIConfig", "metadata": {},
+            "spec": { "tlsSecurityProfile": profile }, "status": {},
+        }));
+        for (name, pod) in pods(&config) {
+            let version = variable_of(&pod, "TLS_MIN_VERSION");
+            let found = version.zip(variable_of(&pod, "TLS_CIPHERS"));
+            let expected = match name {
+                "poller" => None,                                 // it has no server
+                "upload server" if profile.is_null() => continue, // has the default profile
+                _ => expected,
+            };
+            assert_eq!(found, expected, "{name} with {profile}");
         }
     }
 }
