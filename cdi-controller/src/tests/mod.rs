@@ -12,6 +12,7 @@ mod golden_forms;
 mod golden_many;
 mod golden_polls;
 mod golden_tenants;
+mod hyperconverged;
 mod metrics;
 mod others;
 mod proxies;
