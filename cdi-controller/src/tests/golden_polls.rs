@@ -48,7 +48,7 @@ impl Server {
         self.stub.url("/a.img")
     }
 
-    fn set(&self, tag: &str) {
+    pub fn set(&self, tag: &str) {
         *self.tag.lock().unwrap() = tag.to_owned();
     }
 
