@@ -113,6 +113,22 @@ fn import_succeeds_from_a_file() {
 }
 
 #[test]
+fn format_is_detected_under_a_url_that_names_none_or_another() {
+    const PATHS: [&str; 5] =
+        ["/product-software", "/disk.qcow2", "/disk.iso", "/disk.raw.xz", "/a?file=disk.vmdk"];
+    let cases: Vec<_> =
+        wires().iter().enumerate().map(|(at, wire)| (wire, PATHS[at % PATHS.len()])).collect();
+    each(&cases, |(wire, path)| {
+        let server = FaultServer::in_memory(&wire.bytes);
+        let target = Target::file();
+        let report = Import::new(server.url_of(path), target.path()).report();
+        let case = format!("{} from {path}", wire.name);
+        target.expect(&wire.disk, &case);
+        assert_eq!(report["format"], wire.layers[wire.layers.len() - 1], "{case}");
+    });
+}
+
+#[test]
 fn import_succeeds_with_a_small_memory_budget() {
     each(wires(), |wire| {
         let (server, image) = (FaultServer::in_memory(&wire.bytes), Image::from_bytes(&wire.bytes));
