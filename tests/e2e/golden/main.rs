@@ -14,4 +14,5 @@ mod refresh;
 mod removal;
 mod sources;
 mod streams;
+mod waiting;
 mod world;
