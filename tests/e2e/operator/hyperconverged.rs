@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use api::v1beta1::Cdi;
+use api::v1beta1::{Cdi, CdiConfig};
 use e2e::{NAMESPACE, PAUSE, Test, volume};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
@@ -11,8 +11,10 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::installation::{
-    PATIENCE, apply, condition, release_file, remove_by_name, run_where_nothing_is_installed,
+    PATIENCE, apply, condition, kubectl, release_file, remove_by_name,
+    run_where_nothing_is_installed,
 };
+use crate::runbooks::commands_show_programs_and_operator;
 
 const NAME: &str = "cdi-kubevirt-hyperconverged";
 const PART_OF: &str = "app.kubernetes.io/part-of";
@@ -60,6 +62,8 @@ fn hyperconverged_object_is_installed_with_the_conditions_it_waits_for() {
         let states = states_until_deployed(&test).await?;
         ensure!(states == [DEPLOYING, DEPLOYED], "{states:#?}");
         labels_are_passed_on(&test).await?;
+        commands_show_programs_and_operator(&test).await?;
+        patches_take_effect(&test).await?;
         programs_that_are_not_ready_are_reported(&test).await?;
         test.apply(volume("first", "csi", "Block", json!({ "blank": {} }))).await?;
         test.succeeded("first").await?;
@@ -105,6 +109,30 @@ async fn labels_are_passed_on(test: &Test) -> Result<()> {
         ensure!(label == expected[key].as_str(), "{key}: {label:?}");
     }
     Ok(())
+}
+
+/// What HyperConverged applies for the annotation `containerizeddataimporter.kubevirt.io/jsonpatch`, `null` for unused
+/// profiles included.
+async fn patches_take_effect(test: &Test) -> Result<()> {
+    let unused =
+        json!({ "type": "Old", "old": {}, "intermediate": null, "modern": null, "custom": null });
+    let patch = json!([
+        { "op": "add", "path": "/spec/config/dataVolumeTTLSeconds", "value": -1 },
+        { "op": "add", "path": "/spec/config/uploadProxyURLOverride", "value": "https://uploads.example.test" },
+        { "op": "replace", "path": "/spec/config/tlsSecurityProfile", "value": unused },
+    ]);
+    let patch = format!("--patch={patch}");
+    let (succeeded, output) = kubectl(test, &["patch", "cdi", NAME, "--type=json", &patch], "")?;
+    ensure!(succeeded && !output.contains("Warning"), "{output}");
+    let is_taken = |config: &CdiConfig| {
+        let config = serde_json::to_value(config).unwrap_or_default();
+        let (spec, status) = (&config["spec"], &config["status"]);
+        spec["dataVolumeTTLSeconds"] == -1
+            && spec["tlsSecurityProfile"]["type"] == "Old"
+            && status["uploadProxyURL"] == "https://uploads.example.test"
+    };
+    let configs = Api::<CdiConfig>::all(test.client());
+    test.wait_among(&configs, "config", "as patched", is_taken).await.map(|_| ())
 }
 
 /// A setting by which no node is suitable: HyperConverged reads that CDI is degraded, and later that it is not.

@@ -10,6 +10,7 @@ mod leadership;
 mod load;
 mod platform;
 mod removing;
+mod runbooks;
 mod settings;
 mod taking_over;
 mod upgrading;
