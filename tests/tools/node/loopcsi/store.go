@@ -91,23 +91,38 @@ func settle(ctx context.Context, backing string) (func(), error) {
 	if err != nil || device == "" {
 		return func() {}, err
 	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
+	mount, err := mountOf(device)
 	if err != nil {
 		return nil, err
 	}
-	for _, line := range strings.Split(string(mounts), "\n") {
-		if words := strings.Fields(line); len(words) > 2 && words[0] == device && words[2] == "ext4" {
-			if _, err := run(ctx, "fsfreeze", "--freeze", words[1]); err != nil {
-				return nil, err
-			}
-			return func() {
-				// Whatever became of the request: a file system left frozen would hang its pod.
-				_, _ = run(context.WithoutCancel(ctx), "fsfreeze", "--unfreeze", words[1])
-			}, nil
+	if mount != "" {
+		if _, err := run(ctx, "fsfreeze", "--freeze", mount); err != nil {
+			return nil, err
 		}
+		return func() {
+			// Whatever became of the request: a file system left frozen would hang its pod.
+			_, _ = run(context.WithoutCancel(ctx), "fsfreeze", "--unfreeze", mount)
+		}, nil
 	}
 	_, err = run(ctx, "blockdev", "--flushbufs", device)
 	return func() {}, err
+}
+
+// mountOf is where the file system of a device is mounted as a whole, or nothing. A file of it may be mounted too, as KubeVirt
+// mounts the disk of a volume that it attaches to a running machine: such a mount cannot be frozen.
+func mountOf(device string) (string, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	for _, line := range strings.Split(string(mounts), "\n") {
+		mount, fileSystem, _ := strings.Cut(line, " - ")
+		where, what := strings.Fields(mount), strings.Fields(fileSystem)
+		if len(where) > 4 && len(what) > 1 && where[3] == "/" && what[0] == "ext4" && what[1] == device {
+			return where[4], nil
+		}
+	}
+	return "", nil
 }
 
 // loopOf is the loop device over a file, or nothing.
