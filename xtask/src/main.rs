@@ -36,6 +36,8 @@ cargo xtask COMMAND
                    in a real cluster, the system tests once and the tests of the cluster itself twice.
                    A system test that fails is run once more alone; if it passes then, it is reported
                    as flaky. At the end: the duration of each layer, and what was skipped and why
+  test --kubevirt  the tests with virtual machines, which KubeVirt runs in a cluster of their own: no part
+                   of `test`, since KubeVirt takes minutes to build. Needs root
   soak ROUNDS      the property tests, ROUNDS times, with new cases each time
   lint             formatting, titles of new commits, vocabulary, dependency policy, links, files, tests
                    and functions that documents name, clippy, documentation
@@ -88,6 +90,7 @@ fn run(args: &[String]) -> Result<()> {
         [] | ["help" | "-h" | "--help"] => print!("{HELP}"),
         ["demo"] => demo::run()?,
         ["test"] => test::run()?,
+        ["test", "--kubevirt"] => cluster::run(&["test", "--kubevirt"])?,
         ["soak", rounds] => test::soak(rounds)?,
         ["lint"] => lint::run()?,
         ["vocabulary"] => vocabulary::write()?,

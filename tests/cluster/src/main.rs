@@ -17,18 +17,22 @@ cargo xtask cluster COMMAND
   run PROGRAM ...            run a program in the network of this machine that the cluster is connected to: of use for a
                              cluster with a name, whose network is apart
   load IMAGE                 put the images of an OCI archive where pods find them
+  kubevirt                   install KubeVirt and wait until it is available
   upstream                   load the images of upstream CDI and print the manifest of its operator, for `kubectl apply`
-  install [--dev|--tests] [--manifests]
+  install [--dev|--tests] [--manifests] [--kubevirt]
                              install this project: build its images, apply deploy/operator, wait until it is available.
                              Optimized; --dev: not optimized; --tests: as the tests have compiled it;
-                             --manifests: apply deploy/crds and deploy/ instead, without an operator that repairs
+                             --manifests: apply deploy/crds and deploy/ instead, without an operator that repairs;
+                             --kubevirt: then KubeVirt, for virtual machines
   update NAME...             bring an edit into the cluster: compile the programs of these images or packages as the
                              tests do, load the images, restart their Deployments, wait for the new pods
   test                       build; then round 1: up, install, all tests that need a cluster, down; and
                              round 2: up, the tests of the cluster itself, down
+  test --kubevirt            build; then up, install with KubeVirt, the tests with virtual machines, down
   tools                      build the third-party programs, and nothing else
   tools virtctl|reference    build KubeVirt's client, or the programs of upstream CDI, and print their path
   tools kubevirt             build the disk of a guest, and the image of KubeVirt's launcher, and print their paths
+  tools kubevirt-all         the same with the images of all programs of KubeVirt
 
 CDI_CLUSTER=NAME selects an additional cluster, with a network, control groups and a folder of its own.
 CDI_CLUSTER_STATE names its folder (/var/lib/cdi-cluster), TOOLS_DIR a folder with programs to take instead of built ones.
@@ -74,6 +78,11 @@ fn run(words: &[String]) -> Result<ExitCode> {
             println!("{}", cluster::guest::disk()?.display());
             println!("{}", cluster::launcher_image()?.display());
         }
+        ["tools", "kubevirt-all"] => {
+            println!("{}", cluster::guest::disk()?.display());
+            println!("{}", cluster::kubevirt_images()?.display());
+        }
+        ["kubevirt"] => cluster::install_kubevirt(&state)?,
         ["upstream"] => {
             cluster::load_upstream_images(&state)?;
             print!("{}", cluster::upstream_operator_manifest("cdi")?);

@@ -17,8 +17,10 @@ use crate::state::State;
 pub const NAME: &str = "namespaces";
 /// The argument that makes our program that first process.
 pub const FIRST_PROCESS: &str = "first-process";
-/// CNI's state and kubelet's device plugins, whose paths are fixed. On this machine the folders are empty.
-pub const MOUNT_POINTS: &[&str] = &["/var/lib/cni", "/var/lib/kubelet"];
+/// CNI's state, kubelet's device plugins and what KubeVirt keeps on a node, whose paths are fixed. On this machine the folders are
+/// empty.
+pub const MOUNT_POINTS: &[&str] =
+    &["/var/lib/cni", "/var/lib/kubelet", "/var/lib/kubevirt-node-labeller"];
 /// Written by the first process when mounts and network are set up.
 const READY: &str = "namespaces.ready";
 

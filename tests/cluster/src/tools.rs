@@ -15,9 +15,11 @@ use crate::shell;
 /// nothing to link with.
 const FLAGS: &[&str] = &["-trimpath", "-buildvcs=false", "-ldflags"];
 
-/// A Go module below `tests/tools`, and what is built from it.
+/// Programs of a Go module below `tests/tools`, which are built together.
 pub struct Group {
     pub name: &'static str,
+    /// The directory of the module.
+    module: &'static str,
     /// Programs and their packages.
     programs: &'static [(&'static str, &'static str)],
     /// The build tags of programs that take a C compiler.
@@ -29,6 +31,7 @@ pub struct Group {
 /// The control plane and the node's agents.
 pub const KUBERNETES: Group = Group {
     name: "kubernetes",
+    module: "kubernetes",
     programs: &[
         ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
         ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
@@ -46,6 +49,7 @@ pub const KUBERNETES: Group = Group {
 /// node.
 pub const NODE: Group = Group {
     name: "node",
+    module: "node",
     programs: &[
         (
             "csi-provisioner",
@@ -76,6 +80,7 @@ pub const NODE: Group = Group {
 /// What users upload disks with.
 pub const VIRTCTL: Group = Group {
     name: "virtctl",
+    module: "virtctl",
     programs: &[("virtctl", "kubevirt.io/kubevirt/cmd/virtctl")],
     cgo_tags: None,
     data: &[],
@@ -84,9 +89,33 @@ pub const VIRTCTL: Group = Group {
 /// What runs a virtual machine in its pod. libvirt, which it talks to, is opened at run time.
 pub const KUBEVIRT: Group = Group {
     name: "kubevirt",
+    module: "kubevirt",
     programs: &[
         ("virt-launcher", "kubevirt.io/kubevirt/cmd/virt-launcher"),
         ("virt-launcher-monitor", "kubevirt.io/kubevirt/cmd/virt-launcher-monitor"),
+    ],
+    cgo_tags: Some("libvirt_dlopen"),
+    data: &[],
+};
+
+/// The rest of KubeVirt, and a program that prints the objects of its installation.
+pub const KUBEVIRT_ALL: Group = Group {
+    name: "kubevirt-all",
+    module: "kubevirt",
+    programs: &[
+        // Those with the most packages first: they report the time of what all share.
+        ("virt-controller", "kubevirt.io/kubevirt/cmd/virt-controller"),
+        ("virt-handler", "kubevirt.io/kubevirt/cmd/virt-handler"),
+        ("virt-api", "kubevirt.io/kubevirt/cmd/virt-api"),
+        ("virt-operator", "kubevirt.io/kubevirt/cmd/virt-operator"),
+        ("virt-exportproxy", "kubevirt.io/kubevirt/cmd/virt-exportproxy"),
+        ("virt-exportserver", "kubevirt.io/kubevirt/cmd/virt-exportserver"),
+        ("virt-chroot", "kubevirt.io/kubevirt/cmd/virt-chroot"),
+        ("virt-freezer", "kubevirt.io/kubevirt/cmd/virt-freezer"),
+        ("virt-probe", "kubevirt.io/kubevirt/cmd/virt-probe"),
+        ("virt-tail", "kubevirt.io/kubevirt/cmd/virt-tail"),
+        ("container-disk", "./containerdisk"),
+        ("kubevirt-objects", "./objects"),
     ],
     cgo_tags: Some("libvirt_dlopen"),
     data: &[],
@@ -96,6 +125,7 @@ pub const KUBEVIRT: Group = Group {
 /// among its sources, since its libnbd is in no registry.
 pub const REFERENCE: Group = Group {
     name: "reference",
+    module: "reference",
     programs: &[
         ("cdi-importer", "kubevirt.io/containerized-data-importer/cmd/cdi-importer"),
         ("cdi-cloner", "kubevirt.io/containerized-data-importer/cmd/cdi-cloner"),
@@ -145,7 +175,12 @@ impl Tools {
 
 impl Group {
     fn module(&self) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("tools").join(self.name)
+        Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("tools").join(self.module)
+    }
+
+    /// The names of its programs.
+    pub fn programs(&self) -> impl Iterator<Item = &'static str> {
+        self.programs.iter().map(|&(name, _)| name)
     }
 
     fn is_complete(&self, folder: &Path) -> bool {
@@ -163,7 +198,7 @@ impl Group {
         eprintln!(
             "building {} programs of tests/tools/{}; minutes, once",
             self.programs.len(),
-            self.name
+            self.module
         );
         let begin = Instant::now();
         // Under another name first: an interrupted build must not be taken for a complete one.
@@ -186,11 +221,7 @@ impl Group {
         }
         fs::rename(&coming, &folder).context("cannot rename the folder of built programs")?;
         let (seconds, mib) = (begin.elapsed().as_secs(), bytes_in(&folder)? >> 20);
-        eprintln!(
-            "built tests/tools/{} in {seconds} s: {mib} MiB in {}",
-            self.name,
-            folder.display()
-        );
+        eprintln!("built {} in {seconds} s: {mib} MiB in {}", self.name, folder.display());
         Ok(folder)
     }
 
@@ -210,13 +241,22 @@ impl Group {
         Ok(())
     }
 
-    /// Kubernetes reports a version that only its own build writes into it.
+    /// Kubernetes and KubeVirt report versions that only their own builds write into them.
     fn link_flags(&self) -> Result<String> {
         let mut flags = String::from("-s -w");
-        let module = fs::read_to_string(self.module().join("go.mod"))?;
-        let kubernetes =
-            module.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
-        if let Some(version) = kubernetes {
+        let file = fs::read_to_string(self.module().join("go.mod"))?;
+        let required = |module: &str| {
+            let mut lines = file.lines().map(str::split_whitespace);
+            lines.find_map(|mut words| (words.next() == Some(module)).then(|| words.next())?)
+        };
+        if self.module == KUBEVIRT.module
+            && let Some(version) = required("kubevirt.io/kubevirt")
+        {
+            for (name, value) in [("gitVersion", version), ("gitTreeState", "clean")] {
+                flags += &format!(" -X kubevirt.io/client-go/version.{name}={value}");
+            }
+        }
+        if let Some(version) = required("k8s.io/kubernetes") {
             let mut numbers = version.trim_start_matches('v').split('.');
             let (major, minor) = (numbers.next().unwrap_or("0"), numbers.next().unwrap_or("0"));
             for (name, value) in [("Version", version), ("Major", major), ("Minor", minor)] {

@@ -6,22 +6,15 @@ mod machine;
 use anyhow::{Result, ensure};
 use api::v1beta1::DataVolume;
 use cluster::guest::{DISK_SIZE, DiskSeen};
-use e2e::{SIZE, files_of_disk, phase, run_installed, server, sha256, volume};
+use e2e::{SIZE, files_of_disk, phase, run_installed, server, volume};
 use serde_json::json;
-use testkit::{MIB, QemuImg, require_tool};
+use testkit::{QemuImg, require_tool};
 
 use machine::{Machine, MachineDisk, disk};
 
-/// As the guest should see a disk with these bytes.
-fn expected(bytes: &[u8]) -> DiskSeen {
-    let mib = MIB as usize;
-    let sums = [sha256(&bytes[..mib]), sha256(&bytes[bytes.len() - mib..])];
-    DiskSeen { size: bytes.len() as u64, sums }
-}
-
 #[track_caller]
 fn expect_disks(found: &[DiskSeen], disks: &[&[u8]]) -> Result<()> {
-    let wanted: Vec<_> = disks.iter().map(|bytes| expected(bytes)).collect();
+    let wanted: Vec<_> = disks.iter().map(|bytes| DiskSeen::with_content(bytes)).collect();
     ensure!(found == wanted, "the guest sees {found:#?}\nin place of {wanted:#?}");
     Ok(())
 }

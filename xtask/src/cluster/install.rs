@@ -25,21 +25,38 @@ pub enum Method {
 /// # Errors
 /// When an option is unknown, or the installation fails.
 pub fn run(options: &[&str]) -> Result<()> {
-    let (profile, method) = parse(options)?;
-    install(profile, method)
+    let Options { profile, method, with_kubevirt } = Options::parse(options)?;
+    install(profile, method)?;
+    if with_kubevirt {
+        install_kubevirt()?;
+    }
+    Ok(())
 }
 
-fn parse(options: &[&str]) -> Result<(Profile, Method)> {
-    let (mut profile, mut method) = (Profile::Release, Method::Operator);
-    for option in options {
-        match *option {
-            "--dev" => profile = Profile::Dev,
-            "--tests" => profile = Profile::Tests,
-            "--manifests" => method = Method::Manifests,
-            other => bail!("`cluster install` takes --dev, --tests and --manifests, not {other}"),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Options {
+    profile: Profile,
+    method: Method,
+    with_kubevirt: bool,
+}
+
+impl Options {
+    fn parse(options: &[&str]) -> Result<Self> {
+        let mut parsed =
+            Self { profile: Profile::Release, method: Method::Operator, with_kubevirt: false };
+        for option in options {
+            match *option {
+                "--dev" => parsed.profile = Profile::Dev,
+                "--tests" => parsed.profile = Profile::Tests,
+                "--manifests" => parsed.method = Method::Manifests,
+                "--kubevirt" => parsed.with_kubevirt = true,
+                other => bail!(
+                    "`cluster install` takes --dev, --tests, --manifests and --kubevirt, not {other}"
+                ),
+            }
         }
+        Ok(parsed)
     }
-    Ok((profile, method))
 }
 
 /// Installs as a user does: images where nodes find them, `kubectl apply`; then waits until all programs are ready.
@@ -67,6 +84,14 @@ pub fn install(profile: Profile, method: Method) -> Result<()> {
     }
     eprintln!("installed in {} s", begin.elapsed().as_secs());
     Ok(())
+}
+
+/// Installs KubeVirt, which waits for nothing of this project: it finds it by its CRDs.
+///
+/// # Errors
+/// When it cannot be built, or does not become available.
+pub fn install_kubevirt() -> Result<()> {
+    program(&["kubevirt"])
 }
 
 /// Builds the images of an installation and puts them where nodes find them.
@@ -117,10 +142,15 @@ mod tests {
 
     #[test]
     fn options_of_install_are_parsed_in_any_order() {
-        let parsed = |options: &[&str]| parse(options).ok();
-        assert_eq!(parsed(&[]), Some((Profile::Release, Method::Operator)));
-        assert_eq!(parsed(&["--manifests", "--dev"]), Some((Profile::Dev, Method::Manifests)));
-        assert_eq!(parsed(&["--tests"]), Some((Profile::Tests, Method::Operator)));
+        let parsed = |words: &[&str]| {
+            let Options { profile, method, with_kubevirt } = Options::parse(words).ok()?;
+            Some((profile, method, with_kubevirt))
+        };
+        assert_eq!(parsed(&[]), Some((Profile::Release, Method::Operator, false)));
+        let dev = Some((Profile::Dev, Method::Manifests, false));
+        assert_eq!(parsed(&["--manifests", "--dev"]), dev);
+        let tests = Some((Profile::Tests, Method::Operator, true));
+        assert_eq!(parsed(&["--kubevirt", "--tests"]), tests);
         assert_eq!(parsed(&["--operator"]), None);
     }
 }

@@ -12,7 +12,11 @@ use anyhow::{Context, Result, bail};
 use crate::test::{PROGRAMS_ARE_BUILT, Report, note_skipped};
 use crate::{deps, shell};
 
-pub use suite::run as run_tests;
+pub use suite::{run as run_tests, run_with_machines};
+
+/// What the tests of virtual machines take of KubeVirt: the whole of it, or its launcher alone.
+const KUBEVIRT: &str = "kubevirt-all";
+const LAUNCHER: &str = "kubevirt";
 
 /// The whole workspace with the features of the tests, so that no dependency is compiled again with other features.
 const WORKSPACE: &[&str] = &["--workspace", "--features", "e2e/cluster", "--locked"];
@@ -54,6 +58,7 @@ pub fn run(arguments: &[&str]) -> Result<()> {
     }
     match arguments {
         ["test"] => return crate::test::run_cluster_tests(),
+        ["test", "--kubevirt"] => return crate::test::run_kubevirt_tests(),
         ["install", options @ ..] => return install::run(options),
         ["update", names @ ..] if !names.is_empty() => return install::update(names),
         ["update"] => {
@@ -77,7 +82,8 @@ fn run_in_its_network(arguments: &[&str]) -> Result<()> {
     shell::run(&mut shell::cargo(&["fetch", "--locked"]))?;
     program(&["tools"])?;
     program(&["tools", "virtctl"])?;
-    program(&["tools", "kubevirt"])?;
+    let whole = arguments.contains(&"--kubevirt");
+    program(&["tools", if whole { KUBEVIRT } else { LAUNCHER }])?;
     let us = std::env::current_exe().context("cannot find our own program")?;
     let us = us.to_string_lossy();
     program(&[&["run", &us, "cluster"], arguments].concat())
@@ -112,17 +118,17 @@ pub fn is_possible() -> Result<bool> {
     Ok(shell::in_ci() || deps::is_root()?)
 }
 
-/// Builds what the tests of the cluster take: its programs, `virtctl`, and this workspace.
+/// Builds what the tests of the cluster take: its programs, `virtctl`, this much of KubeVirt, and this workspace.
 ///
 /// # Errors
 /// When something cannot be built.
-pub fn prepare_tests(report: &mut Report) -> Result<()> {
+pub fn prepare_tests(report: &mut Report, kubevirt: &str) -> Result<()> {
     deps::install_or_warn(deps::CLUSTER)?;
     shell::headline("the programs of the cluster, and the tests that need one");
     report.time("build the cluster's programs", || {
         program(&["tools"])?;
         program(&["tools", "virtctl"])?;
-        program(&["tools", "kubevirt"])
+        program(&["tools", kubevirt])
     })?;
     report.time("compile the system tests", || shell::run(&mut cargo_build_all()))
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use super::traces::Traces;
-use super::{cargo_test, install, prepare_tests, program};
+use super::{KUBEVIRT, LAUNCHER, cargo_test, install, prepare_tests, program};
 use crate::image::Profile;
 use crate::shell;
 use crate::test::{FailedTest, FlakyTest, Report, TestOutput};
@@ -17,6 +17,8 @@ const RIG: &[&str] = &["rig"];
 const SYSTEM: &[&str] = &["control", "golden", "clones", "machines"];
 /// Installs, upgrades and removes with the operator, in a cluster where nothing is installed. They run in the second round.
 const OPERATOR: &[&str] = &["operator"];
+/// Tests with virtual machines of the whole of KubeVirt. They are no part of CI: its programs take minutes to build.
+const MACHINES: &[&str] = &["kubevirt"];
 /// Compares permissions with the requests that all tests before it have caused.
 const PERMISSIONS: &[&str] = &["rights"];
 
@@ -33,7 +35,7 @@ const REPEATED_MAX: usize = 5;
 /// # Errors
 /// When a test fails twice, or something is left.
 pub fn run(report: &mut Report) -> Result<()> {
-    prepare_tests(report)?;
+    prepare_tests(report, LAUNCHER)?;
     shell::headline("cluster, round 1 of 2: this project installed");
     in_cluster(|| {
         report.time("install in the cluster", || {
@@ -47,6 +49,23 @@ pub fn run(report: &mut Report) -> Result<()> {
         run_programs("tests of the cluster, second round", RIG, report)?;
         report.time("load the images", || install::load_images(Profile::Tests))?;
         run_programs("operator tests", OPERATOR, report)
+    })
+}
+
+/// Brings a cluster up, installs this project and KubeVirt, runs the tests with virtual machines, takes the cluster down and looks
+/// for what was left.
+///
+/// # Errors
+/// When a test fails twice, or something is left.
+pub fn run_with_machines(report: &mut Report) -> Result<()> {
+    prepare_tests(report, KUBEVIRT)?;
+    shell::headline("cluster with this project and KubeVirt");
+    in_cluster(|| {
+        report.time("install in the cluster", || {
+            install::install(Profile::Tests, install::Method::Manifests)
+        })?;
+        report.time("install KubeVirt", install::install_kubevirt)?;
+        run_programs("tests with virtual machines", MACHINES, report)
     })
 }
 

@@ -49,6 +49,14 @@ pub fn run_cluster_tests() -> Result<()> {
     with_report(run_system_tests)
 }
 
+/// Runs the tests with virtual machines of KubeVirt.
+///
+/// # Errors
+/// When one fails twice, or the cluster leaves something.
+pub fn run_kubevirt_tests() -> Result<()> {
+    with_report(cluster::run_with_machines)
+}
+
 /// The closing lines come in any case.
 fn with_report(tests: impl FnOnce(&mut Report) -> Result<()>) -> Result<()> {
     let mut report = Report::new()?;

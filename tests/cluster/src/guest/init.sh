@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# The first process of the guest: prints what it finds on the serial console, then waits to be switched off.
+# The first process of the guest: prints what it finds on the serial console until it is switched off.
 # A line for each disk: its name, its size in bytes, and the SHA-256 of its first and last MiB.
 b=/bin/busybox
 $b mount -t devtmpfs dev /dev
@@ -16,14 +16,30 @@ done
 sum() {
 	$b dd if="/dev/$1" bs=512 skip="$2" count=2048 2>/dev/null | $b sha256sum | $b cut -d ' ' -f 1
 }
-for block in /sys/block/vd* /sys/block/sd* /sys/block/sr*; do
-	[ -e "$block/size" ] || continue
-	name=${block##*/}
-	sectors=$($b cat "$block/size")
-	last=$((sectors - 2048))
-	echo "guest: disk $name $((sectors * 512)) $(sum "$name" 0) $(sum "$name" $last)"
+blocks() {
+	for block in /sys/block/vd* /sys/block/sd* /sys/block/sr*; do
+		[ -e "$block/size" ] && echo "${block##*/} $($b cat "$block/size")"
+	done
+}
+sector() {
+	$b dd if="/dev/$1" bs=512 skip="$2" count=1 2>/dev/null | $b tr -d '\000' | $b head -n 1
+}
+# The second sector of a disk that begins with this line holds how often a guest was booted with it.
+blocks | while read -r name sectors; do
+	if [ "$(sector "$name" 0)" = "guest: count boots" ]; then
+		printf '%-511d\n' $(($(sector "$name" 1) + 1)) | $b dd of="/dev/$name" bs=512 seek=1 conv=notrunc,fsync 2>/dev/null
+	fi
 done
-echo "guest: done"
+# Once, and again when a disk has come, gone or grown.
+reported=
 while :; do
-	$b sleep 3600
+	found=$(blocks)
+	if [ "$found" != "$reported" ]; then
+		echo "$found" | while read -r name sectors; do
+			echo "guest: disk $name $((sectors * 512)) $(sum "$name" 0) $(sum "$name" $((sectors - 2048)))"
+		done
+		echo "guest: done"
+		reported=$found
+	fi
+	$b sleep 1
 done

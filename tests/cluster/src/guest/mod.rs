@@ -45,8 +45,10 @@ const ACTIVE: u8 = 0x80;
 /// Where Debian's package syslinux-common has the code of the first sector.
 const MBR_CODE: &str = "/usr/lib/syslinux/mbr/mbr.bin";
 
-/// What the guest prints after its last line about a disk.
+/// What the guest prints after its last line about a disk. It prints all again when a disk has been added, removed or resized.
 pub const DONE: &str = "guest: done";
+/// How a disk begins whose second sector holds the number of boots with it, see [`boots_sector`].
+pub const COUNT_BOOTS: &str = "guest: count boots\n";
 
 /// A disk as the guest sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +59,18 @@ pub struct DiskSeen {
     pub sums: [String; 2],
 }
 
-/// The disks in the order in which the guest found them, from the text of its console.
+impl DiskSeen {
+    /// As the guest prints a disk with this content, of one MiB at least.
+    pub fn with_content(disk: &[u8]) -> Self {
+        let sum = |bytes: &[u8]| {
+            Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let (first, last) = (&disk[..MIB as usize], &disk[disk.len() - MIB as usize..]);
+        Self { size: disk.len() as u64, sums: [sum(first), sum(last)] }
+    }
+}
+
+/// The disks in the order in which the guest found them, from the text of its console: those of the last complete report.
 pub fn disks_seen(console: &str) -> Vec<DiskSeen> {
     let disk = |line: &str| {
         let (_, rest) = line.split_once("guest: disk ")?;
@@ -65,7 +78,14 @@ pub fn disks_seen(console: &str) -> Vec<DiskSeen> {
         let size = words.next()?.parse().ok()?;
         Some(DiskSeen { size, sums: [words.next()?.to_owned(), words.next()?.to_owned()] })
     };
-    console.lines().filter_map(disk).collect()
+    let mut reports: Vec<&str> = console.split(DONE).collect();
+    reports.pop(); // what follows the last complete one
+    reports.last().map(|report| report.lines().filter_map(disk).collect()).unwrap_or_default()
+}
+
+/// The second sector of a disk that begins with [`COUNT_BOOTS`], after so many boots.
+pub fn boots_sector(boots: u32) -> Vec<u8> {
+    format!("{boots:<511}\n").into_bytes()
 }
 
 /// The raw disk that the guest boots from, made once.
@@ -187,6 +207,9 @@ mod tests {
         let console = "SYSLINUX 6.04\r\n[    1.8] ACPI: x\r\nguest: disk vda 512 aa bb\r\nguest: disk vdb 7 c d\r\nguest: done\r\n";
         let disk = |size, sums: [&str; 2]| DiskSeen { size, sums: sums.map(str::to_owned) };
         assert_eq!(disks_seen(console), [disk(512, ["aa", "bb"]), disk(7, ["c", "d"])]);
+        let more = format!("{console}guest: disk vda 512 aa bb\r\n");
+        assert_eq!(disks_seen(&more).len(), 2, "the second report is not complete yet");
+        assert_eq!(disks_seen(&format!("{more}guest: done\r\n")), [disk(512, ["aa", "bb"])]);
         assert_eq!(disks_seen("guest: disk vda 512 a"), [], "a line that is not complete yet");
     }
 }
