@@ -20,7 +20,7 @@ fn sources(folder: &Path, text: &mut String) {
 fn every_documented_manifest_is_applied_by_a_cluster_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut tests = String::new();
-    for folder in ["control", "golden", "clones"] {
+    for folder in ["control", "golden", "clones", "kubevirt"] {
         sources(&root.join(folder), &mut tests);
     }
     let mut unused = BTreeSet::new();
