@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::vm::{Vm, manifest};
 use crate::world::{
-    DATA_SIZE, DEVICE, GUEST_SIZE, data_disk, guest_disk, guest_server, http, of_data_source,
-    run_with_machines, volume,
+    DATA_SIZE, DEVICE, GUEST_SIZE, data_disk, data_source_is_ready, guest_disk, guest_server, http,
+    of_data_source, run_with_machines, volume,
 };
 
 /// The name of a DataSource, and of the DataVolume that it refers to.
@@ -27,13 +27,7 @@ async fn create_golden_image(test: &Test) -> Result<()> {
         "spec": { "source": { "pvc": { "name": GOLDEN, "namespace": test.namespace() } } },
     });
     test.apply(source).await?;
-    let sources = test.all_of("cdi.kubevirt.io", "v1beta1", "DataSource");
-    let is_ready = |source: &DynamicObject| {
-        let conditions = source.data["status"]["conditions"].as_array();
-        let mut all = conditions.into_iter().flatten();
-        all.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-    };
-    test.wait_among(&sources, GOLDEN, "ready", is_ready).await.map(drop)
+    data_source_is_ready(test, GOLDEN).await
 }
 
 #[test]

@@ -3,11 +3,13 @@
 use anyhow::Result;
 use api::v1beta1::DataVolume;
 use e2e::files_of_disk;
-use kube::api::{DynamicObject, ListParams};
+use kube::api::ListParams;
 use serde_json::json;
 
 use crate::vm::Vm;
-use crate::world::{FILE, GUEST_SIZE, example, guest_disk, run_with_machines, volume};
+use crate::world::{
+    FILE, GUEST_SIZE, data_source_is_ready, example, guest_disk, run_with_machines, volume,
+};
 
 /// As the documented manifest names it.
 const DATA_SOURCE: &str = "debian-13";
@@ -27,14 +29,7 @@ fn vm_boots_from_the_image_of_a_data_import_cron() {
             },
         }))
         .await?;
-        // KubeVirt asks again for a DataSource without an image only after a growing pause.
-        let sources = test.all_of("cdi.kubevirt.io", "v1beta1", "DataSource");
-        let is_ready = |source: &DynamicObject| {
-            let conditions = source.data["status"]["conditions"].as_array();
-            let mut all = conditions.into_iter().flatten();
-            all.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-        };
-        test.wait_among(&sources, DATA_SOURCE, "ready", is_ready).await?;
+        data_source_is_ready(&test, DATA_SOURCE).await?;
         for object in example("vm-from-data-source", "")? {
             test.apply(object).await?;
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use cluster::guest;
 use e2e::{Test, run_installed, server};
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use testkit::{FaultServer, MIB, QemuImg, pattern};
 use tokio::sync::Semaphore;
@@ -104,6 +105,17 @@ pub fn of_data_source(name: &str, storage: Storage, size: &str, source: &str) ->
             },
         },
     })
+}
+
+/// KubeVirt asks again for a DataSource without an image only after a growing pause.
+pub async fn data_source_is_ready(test: &Test, name: &str) -> Result<()> {
+    let sources = test.all_of("cdi.kubevirt.io", "v1beta1", "DataSource");
+    let is_ready = |source: &DynamicObject| {
+        let conditions = source.data["status"]["conditions"].as_array();
+        let mut all = conditions.into_iter().flatten();
+        all.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    };
+    test.wait_among(&sources, name, "ready", is_ready).await.map(drop)
 }
 
 /// The objects of `docs/examples/NAME.yaml`, on a class of this cluster, with small sizes, and with this address of an image.
