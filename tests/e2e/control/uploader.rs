@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
-use cluster::{Tools, VIRTCTL};
 use e2e::{NAMESPACE, Test};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
@@ -50,17 +49,8 @@ impl<'a> Uploader<'a> {
 
     /// With words of its own, in the test's namespace.
     fn command(&self, words: &[&str]) -> Result<Command> {
-        let tools = Tools::ready(&[VIRTCTL])?;
-        let mut command = Command::new(tools.path("virtctl")?);
-        command
-            .arg("image-upload")
-            .args(words)
-            .arg(format!("--namespace={}", self.test.namespace()))
-            .env("KUBECONFIG", self.test.state().kubeconfig())
-            .current_dir(self.folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let mut command = self.test.virtctl_command(&[&["image-upload"], words].concat())?;
+        command.current_dir(self.folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
     }
 

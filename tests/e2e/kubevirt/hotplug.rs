@@ -1,6 +1,5 @@
 //! Disks that are attached to a running machine, and removed from it.
 
-use crate::virtctl::virtctl;
 use crate::vm::{Vm, manifest, with_network};
 use crate::world::{
     DATA_SIZE, DEVICE, GUEST_SIZE, LATE_FILE, data_disk, guest_disk, guest_server, http,
@@ -18,13 +17,13 @@ fn disks_are_attached_to_a_running_vm_and_removed_again() {
         test.apply(volume("late", LATE_FILE, DATA_SIZE, http(&data))).await?;
         let (root, empty, late) = (guest_disk()?, vec![0; data_disk().len()], data_disk());
         vm.sees(&[&root]).await?;
-        virtctl(&test, &["addvolume", "guest", "--volume-name=empty", "--bus=virtio"])?;
+        test.virtctl(&["addvolume", "guest", "--volume-name=empty", "--bus=virtio"])?;
         vm.sees(&[&root, &empty]).await?;
         // The pod that attaches it is its first consumer.
-        virtctl(&test, &["addvolume", "guest", "--volume-name=late", "--bus=virtio"])?;
+        test.virtctl(&["addvolume", "guest", "--volume-name=late", "--bus=virtio"])?;
         vm.sees(&[&root, &empty, &late]).await?;
         test.succeeded("late").await?;
-        virtctl(&test, &["removevolume", "guest", "--volume-name=empty"])?;
+        test.virtctl(&["removevolume", "guest", "--volume-name=empty"])?;
         vm.sees(&[&root, &late]).await?;
         vm.delete().await?;
         test.holds("late", &late).await?;

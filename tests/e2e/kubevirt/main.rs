@@ -12,6 +12,5 @@ mod resize;
 mod snapshots;
 mod templates;
 mod upload;
-mod virtctl;
 mod vm;
 mod world;

@@ -10,7 +10,6 @@ use kube::ResourceExt;
 use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
-use crate::virtctl::virtctl;
 use crate::vm::{Vm, manifest, with_network};
 use crate::world::{
     DATA_SIZE, DEVICE, FILE, GUEST_SIZE, counting_disk, data_disk, example, guest_disk,
@@ -117,7 +116,7 @@ fn snapshot_includes_a_file_system_that_was_attached() {
         test.apply(volume("data", FILE, DATA_SIZE, http(&data))).await?;
         test.succeeded("data").await?;
         vm.sees(&[&guest_disk()?]).await?;
-        virtctl(&test, &["addvolume", VM, "--volume-name=data", "--bus=virtio"])?;
+        test.virtctl(&["addvolume", VM, "--volume-name=data", "--bus=virtio"])?;
         vm.sees(&[&guest_disk()?, &data_disk()]).await?;
         let snapshot = take_snapshot(&test).await?;
         let included = &snapshot.data["status"]["snapshotVolumes"]["includedVolumes"];

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use cluster::guest::{self, DiskSeen};
-use e2e::{PATIENCE, PAUSE, Test};
+use e2e::{PATIENCE, PAUSE, Test, machine_devices};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams};
@@ -18,7 +18,6 @@ const CONSOLE: &str = "guest-console-log";
 
 /// A VirtualMachine with these DataVolumes as its disks, which boots from the first. Of the templates KubeVirt creates DataVolumes.
 pub fn manifest(name: &str, disks: &[&str], templates: &[Value]) -> Value {
-    let device = |disk: &&str| json!({ "name": disk, "disk": { "bus": "virtio" } });
     let volume = |disk: &&str| json!({ "name": disk, "dataVolume": { "name": disk } });
     let template =
         |object: &Value| json!({ "metadata": object["metadata"], "spec": object["spec"] });
@@ -32,12 +31,7 @@ pub fn manifest(name: &str, disks: &[&str], templates: &[Value]) -> Value {
                 "terminationGracePeriodSeconds": 0,
                 "domain": {
                     "memory": { "guest": "128Mi" },
-                    "devices": {
-                        "autoattachGraphicsDevice": false,
-                        "autoattachMemBalloon": false,
-                        "autoattachPodInterface": false,
-                        "disks": disks.iter().map(device).collect::<Vec<_>>(),
-                    },
+                    "devices": machine_devices(disks),
                 },
                 "volumes": disks.iter().map(volume).collect::<Vec<_>>(),
             } },

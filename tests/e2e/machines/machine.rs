@@ -116,8 +116,7 @@ pub fn disk() -> Result<Vec<u8>> {
 
 /// What a launcher gets of virt-controller.
 fn machine(namespace: &str, name: &str, disks: &[MachineDisk<'_>]) -> Value {
-    let device =
-        |disk: &MachineDisk<'_>| json!({ "name": disk.claim, "disk": { "bus": "virtio" } });
+    let names: Vec<_> = disks.iter().map(|disk| disk.claim).collect();
     let volume = |disk: &MachineDisk<'_>| json!({ "name": disk.claim, "persistentVolumeClaim": { "claimName": disk.claim } });
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
@@ -131,12 +130,7 @@ fn machine(namespace: &str, name: &str, disks: &[MachineDisk<'_>]) -> Value {
                 "cpu": { "cores": 1, "sockets": 1, "threads": 1, "model": "qemu64" },
                 "memory": { "guest": "128Mi" },
                 "resources": { "requests": { "memory": "128Mi" } },
-                "devices": {
-                    "autoattachGraphicsDevice": false,
-                    "autoattachMemBalloon": false,
-                    "autoattachPodInterface": false,
-                    "disks": disks.iter().map(device).collect::<Vec<_>>(),
-                },
+                "devices": e2e::machine_devices(&names),
             },
             "volumes": disks.iter().map(volume).collect::<Vec<_>>(),
         },
