@@ -30,7 +30,7 @@ pub use chaos::Chaos;
 pub use down::down;
 pub use image::{load, load_program, load_programs, push};
 pub use kubevirt::{NAMESPACE as KUBEVIRT_NAMESPACE, install as install_kubevirt};
-pub use launcher::{IMAGE as LAUNCHER_IMAGE, kubevirt_images, launcher_image};
+pub use launcher::{IMAGE as LAUNCHER_IMAGE, NODE_IMAGE, kubevirt_images, launcher_image};
 pub use machine::{enter_network, outer_network, run_in_network};
 pub use namespaces::{first_process, is_up};
 pub use pki::{Certificate, certificate};

@@ -49,6 +49,8 @@ const MBR_CODE: &str = "/usr/lib/syslinux/mbr/mbr.bin";
 pub const DONE: &str = "guest: done";
 /// How a disk begins whose second sector holds the number of boots with it, see [`boots_sector`].
 pub const COUNT_BOOTS: &str = "guest: count boots\n";
+/// How a line begins that the guest keeps in its memory, if a disk begins with it.
+pub const REMEMBER: &str = "guest: remember ";
 
 /// A disk as the guest sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +83,35 @@ pub fn disks_seen(console: &str) -> Vec<DiskSeen> {
     let mut reports: Vec<&str> = console.split(DONE).collect();
     reports.pop(); // what follows the last complete one
     reports.last().map(|report| report.lines().filter_map(disk).collect()).unwrap_or_default()
+}
+
+/// The processors and the memory that the guest has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineSeen {
+    pub processors: u32,
+    /// In bytes, without what the kernel keeps for itself.
+    pub memory: u64,
+}
+
+impl MachineSeen {
+    /// From the text of the console, once the guest has printed it.
+    pub fn find(console: &str) -> Option<Self> {
+        let mut words = rest_of_line(console, "guest: machine ")?.split_whitespace();
+        let processors = words.next()?.parse().ok()?;
+        let memory: u64 = words.next()?.parse().ok()?;
+        Some(Self { processors, memory: memory * 1024 })
+    }
+}
+
+/// The line of settings for cloud-init that begins with `# guest: `, as the guest has read it from the disk with them.
+pub fn cloud_init_seen(console: &str) -> Option<&str> {
+    rest_of_line(console, "guest: cloud-init ")?.split_once(' ').map(|(_, text)| text)
+}
+
+/// What follows a prefix on the first complete line with it.
+fn rest_of_line<'a>(console: &'a str, prefix: &str) -> Option<&'a str> {
+    let mut lines = console.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    lines.find_map(|line| Some(line.trim_end().split_once(prefix)?.1))
 }
 
 /// The second sector of a disk that begins with [`COUNT_BOOTS`], after so many boots.
@@ -211,5 +242,16 @@ mod tests {
         assert_eq!(disks_seen(&more).len(), 2, "the second report is not complete yet");
         assert_eq!(disks_seen(&format!("{more}guest: done\r\n")), [disk(512, ["aa", "bb"])]);
         assert_eq!(disks_seen("guest: disk vda 512 a"), [], "a line that is not complete yet");
+    }
+
+    #[test]
+    fn machine_and_cloud_init_are_read_from_the_console() {
+        let console =
+            "SYSLINUX 6.04\r\nguest: machine 2 100\r\nguest: cloud-init vdb hello guest\r\n";
+        let machine = MachineSeen { processors: 2, memory: 102_400 };
+        assert_eq!(MachineSeen::find(console), Some(machine));
+        assert_eq!(cloud_init_seen(console), Some("hello guest"));
+        assert_eq!(MachineSeen::find("guest: machine 2 1"), None, "the line is not complete yet");
+        assert_eq!(cloud_init_seen("guest: done\r\n"), None);
     }
 }

@@ -43,8 +43,8 @@ const PACKAGES: &[&str] = &[
     "sed",
     "util-linux",
 ];
-/// What virt-handler and the export server run in addition.
-const MORE_PACKAGES: &[&str] = &["nftables", "tar"];
+/// What virt-handler, the export server, and machines with settings for cloud-init run in addition.
+const MORE_PACKAGES: &[&str] = &["nftables", "tar", "xorriso"];
 /// Path in the image, mode, content.
 const FILES: &[(&str, u32, &str)] = &[
     ("etc/group", 0o644, include_str!("group")),
