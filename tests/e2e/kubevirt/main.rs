@@ -8,6 +8,7 @@ mod export;
 mod failures;
 mod golden;
 mod hotplug;
+mod memory_dump;
 mod resize;
 mod snapshots;
 mod templates;

@@ -23,6 +23,7 @@ pub struct PodPlan {
     name: String,
     words: Vec<String>,
     image: String,
+    command: Vec<String>,
     labels: Value,
     restart: &'static str,
     volumes: Vec<Value>,
@@ -37,6 +38,7 @@ impl PodPlan {
             name: name.to_owned(),
             words: words.iter().map(|&word| word.to_owned()).collect(),
             image: IMAGE.to_owned(),
+            command: Vec::new(),
             labels: json!({"app": name}),
             restart: "Never",
             volumes: Vec::new(),
@@ -49,6 +51,13 @@ impl PodPlan {
     #[must_use]
     pub fn image(mut self, reference: &str) -> Self {
         reference.clone_into(&mut self.image);
+        self
+    }
+
+    /// Another program than that of the image, with its arguments.
+    #[must_use]
+    pub fn command(mut self, command: &[&str]) -> Self {
+        self.command = command.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
@@ -98,6 +107,7 @@ impl PodPlan {
                     "name": "main",
                     "image": self.image,
                     "imagePullPolicy": "IfNotPresent",
+                    "command": self.command,
                     "args": self.words,
                     "securityContext": {
                         "allowPrivilegeEscalation": false,
