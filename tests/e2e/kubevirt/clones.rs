@@ -15,9 +15,10 @@ use crate::world::{
 };
 
 /// The name of a DataSource, and of the DataVolume that it refers to.
-const GOLDEN: &str = "golden";
+pub const GOLDEN: &str = "golden";
 
-async fn create_golden_image(test: &Test) -> Result<()> {
+/// A disk of the guest, and a DataSource that refers to it.
+pub async fn create_golden_image(test: &Test) -> Result<()> {
     let server = guest_server()?;
     test.apply(volume(GOLDEN, DEVICE, GUEST_SIZE, http(&server))).await?;
     test.succeeded(GOLDEN).await?;

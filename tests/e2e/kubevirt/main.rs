@@ -4,13 +4,17 @@
 //! `cargo xtask test --kubevirt` runs these tests. They need `cargo xtask cluster install --kubevirt`.
 
 mod clones;
+mod crashes;
+mod deletion;
 mod export;
 mod failures;
 mod golden;
 mod hotplug;
+mod instancetypes;
 mod memory_dump;
 mod resize;
 mod snapshots;
+mod sources;
 mod templates;
 mod upload;
 mod vm;

@@ -100,6 +100,25 @@ impl<'a> Vm<'a> {
         self.waits_for(wanted, |seen| seen == wanted).await
     }
 
+    /// Waits until the guest has printed something.
+    pub async fn prints<T>(&self, what: &str, find: impl Fn(&str) -> Option<T>) -> Result<T> {
+        let begin = Instant::now();
+        loop {
+            let console = self.console().await.unwrap_or_default();
+            if let Some(found) = find(&console) {
+                return Ok(found);
+            }
+            ensure!(begin.elapsed() < PATIENCE, "{} prints no {what}: {console}", self.name);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// The disks that the guest sees, once it has printed them.
+    pub async fn disks_seen(&self) -> Result<Vec<DiskSeen>> {
+        let report = |console: &str| Some(guest::disks_seen(console)).filter(|all| !all.is_empty());
+        self.prints("disks", report).await
+    }
+
     async fn waits_for(
         &self,
         wanted: &[DiskSeen],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use cluster::guest;
-use e2e::{Test, run_installed, server};
+use e2e::{Test, run_installed, run_installed_alone, server};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use testkit::{FaultServer, MIB, QemuImg, pattern};
@@ -34,6 +34,17 @@ where
     });
 }
 
+/// The same without any other test meanwhile, for one that stops a program on which all depend.
+///
+/// # Panics
+/// When the test fails.
+pub fn run_with_machines_alone<F>(name: &str, test: impl FnOnce(Arc<Test>) -> F)
+where
+    F: Future<Output = Result<()>>,
+{
+    run_installed_alone(name, test);
+}
+
 /// The disk that the guest boots from.
 pub fn guest_disk() -> Result<Vec<u8>> {
     let path = guest::disk()?;
@@ -54,6 +65,11 @@ pub fn http(server: &FaultServer) -> Value {
 /// A disk of data that no other disk of these tests begins with.
 pub fn data_disk() -> Vec<u8> {
     pattern(DATA_LEN)
+}
+
+/// Another one, which differs from it in each byte.
+pub fn other_data_disk() -> Vec<u8> {
+    data_disk().into_iter().map(|byte| !byte).collect()
 }
 
 /// A disk on which the guest counts its boots, after so many.
@@ -78,6 +94,8 @@ pub struct Storage {
 pub const DEVICE: Storage = Storage { class: "csi", mode: "Block" };
 /// A file in a file system, provisioned when a pod needs it.
 pub const LATE_FILE: Storage = Storage { class: "csi-wait", mode: "Filesystem" };
+/// A device of a driver that cannot clone: pods copy.
+pub const PLAIN_DEVICE: Storage = Storage { class: "plain", mode: "Block" };
 /// The same, provisioned at once.
 pub const FILE: Storage = Storage { class: "csi", mode: "Filesystem" };
 
