@@ -1,6 +1,5 @@
 //! Imports that fail, as the status of a machine shows them.
 
-use anyhow::ensure;
 use api::v1beta1::DataVolume;
 use e2e::condition_is_false_with;
 use testkit::Fault;
@@ -15,9 +14,9 @@ fn vm_reports_a_failed_import_and_starts_when_the_image_is_there() {
         let template = volume("root", DEVICE, GUEST_SIZE, http(&server));
         let vm = Vm::create(&test, manifest("guest", &["root"], &[template])).await?;
         vm.is("DataVolumeError").await?;
-        let volume = test.all::<DataVolume>().get("root").await?;
-        let names_cause = condition_is_false_with(&volume, "Running", "404");
-        ensure!(names_cause, "the status does not name the cause: {:?}", volume.status);
+        // The condition is true again while the next attempt runs.
+        let names_cause = |volume: &DataVolume| condition_is_false_with(volume, "Running", "404");
+        test.wait("root", "failed with its cause in the condition", names_cause).await?;
         server.heal();
         vm.sees(&[&guest_disk()?]).await?;
         vm.delete().await?;
