@@ -16,6 +16,8 @@ pub enum FileSystemKind {
     Ext4,
     /// Wants 300 MiB and more.
     Xfs,
+    /// Wants 110 MiB and more.
+    Btrfs,
     /// In memory; does not support O_DIRECT on older kernels.
     Tmpfs,
 }
@@ -48,6 +50,10 @@ impl FileSystem {
             }
             FileSystemKind::Xfs => {
                 require_tool("mkfs.xfs")?.run(arguments!["-q", "-f", path]);
+                Self::mount(Some(image), &options)
+            }
+            FileSystemKind::Btrfs => {
+                require_tool("mkfs.btrfs")?.run(arguments!["-q", "-f", path]);
                 Self::mount(Some(image), &options)
             }
             FileSystemKind::Tmpfs => {

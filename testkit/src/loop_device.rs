@@ -46,6 +46,17 @@ impl LoopDevice {
         Self::attach(backing, len)
     }
 
+    /// The same device with sectors of `bytes`: it accepts no smaller request, as disks with 4096-byte sectors do not.
+    ///
+    /// # Panics
+    /// When losetup fails.
+    #[must_use]
+    pub fn with_sectors_of(self, bytes: u32) -> Self {
+        let size = bytes.to_string();
+        self.losetup.run(arguments!["--sector-size", size, self.path]);
+        self
+    }
+
     /// `/dev/loopN`.
     pub fn path(&self) -> &Path {
         &self.path
@@ -109,6 +120,20 @@ impl Drop for LoopDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn device_with_large_sectors_takes_no_smaller_direct_write() {
+        use std::os::unix::fs::OpenOptionsExt;
+
+        let Some(device) = LoopDevice::new(1 << 20) else { return };
+        let device = device.with_sectors_of(4096);
+        let mut options = OpenOptions::new();
+        let direct = options.write(true).custom_flags(libc::O_DIRECT).open(device.path()).unwrap();
+        let memory = vec![7_u8; 8192];
+        let aligned = memory.as_ptr().align_offset(4096);
+        assert!(direct.write_all_at(&memory[aligned..aligned + 512], 0).is_err());
+        direct.write_all_at(&memory[aligned..aligned + 4096], 0).unwrap();
+    }
 
     #[test]
     fn loop_device_holds_its_initial_bytes_and_writes() {

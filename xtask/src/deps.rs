@@ -59,6 +59,7 @@ pub const ALL: &[Tool] = &[
     tool("zstd", "zstd"),
     tool("mkfs.ext4", "e2fsprogs"),
     tool("mkfs.xfs", "xfsprogs"),
+    tool("mkfs.btrfs", "btrfs-progs"),
     tool("losetup", "mount"),
     tool("blkdiscard", "util-linux"),
     tool("debootstrap", "debootstrap"),

@@ -74,17 +74,19 @@ fn tree_is_copied_to_another_file_system() {
 
 #[test]
 fn files_of_one_file_system_are_reflinked() {
-    let Some(volume) = FileSystem::new(FileSystemKind::Xfs, 320 * MIB) else { return };
-    let (source, target) = (volume.path().join("source"), volume.path().join("target"));
-    std::fs::create_dir(&source).unwrap();
-    std::fs::create_dir(&target).unwrap();
-    // More than the file system could hold as a copy.
-    let disk = SparseDisk::new(96 * MIB).with(0, 80 * MIB, Fill::Random(1));
-    fill(&source, &disk);
-    for copy_number in 0..3 {
-        let target = target.join(copy_number.to_string());
+    for kind in [FileSystemKind::Xfs, FileSystemKind::Btrfs] {
+        let Some(volume) = FileSystem::new(kind, 320 * MIB) else { return };
+        let (source, target) = (volume.path().join("source"), volume.path().join("target"));
+        std::fs::create_dir(&source).unwrap();
         std::fs::create_dir(&target).unwrap();
-        check(&source, &target, &disk, false);
+        // More than the file system could hold as a copy.
+        let disk = SparseDisk::new(96 * MIB).with(0, 80 * MIB, Fill::Random(1));
+        fill(&source, &disk);
+        for copy_number in 0..3 {
+            let target = target.join(copy_number.to_string());
+            std::fs::create_dir(&target).unwrap();
+            check(&source, &target, &disk, false);
+        }
     }
 }
 
