@@ -138,7 +138,7 @@ pub fn unpack(
     let unpacked = unpacked.with_context(failed)?;
     let named = || {
         std::fs::rename(&partial, directory)?;
-        std::fs::File::open(above)?.sync_all()
+        pipeline::target::sync_directory(above)
     };
     named().with_context(failed)?;
     Ok(unpacked)

@@ -128,9 +128,10 @@ pub fn conclude(
         Ok(outcome) => {
             progress.enter(ProgressPhase::Finishing);
             let times = progress.times();
-            times.measure(Activity::Sync, || finish_disk(disk, target, outcome.virtual_size))?;
-            remove_journal(journal.as_deref())?;
-            Ok(outcome)
+            let size = outcome.virtual_size;
+            let finished = times.measure(Activity::Sync, || finish_disk(disk, target, size));
+            let removed = remove_journal(journal.as_deref());
+            finished.and(removed).map(|()| outcome)
         }
         Err(error) => {
             if !(planned.plan.resumable && error.is_worth_another_try()) {

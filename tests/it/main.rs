@@ -27,6 +27,7 @@ mod registry;
 mod resume;
 mod s3_server;
 mod sources;
+mod storage;
 mod stores;
 mod targets;
 mod together;

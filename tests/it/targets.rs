@@ -195,26 +195,6 @@ fn partial_last_sector_is_padded() {
     }
 }
 
-#[test]
-fn every_file_system_gets_the_same_disk() {
-    let disk = SparseDisk::mixed(24 * MIB, 4);
-    let image = Image::from_bytes(&disk.bytes());
-    for (kind, len) in [
-        (FileSystemKind::Ext4, 64 * MIB),
-        (FileSystemKind::Xfs, 320 * MIB),
-        (FileSystemKind::Tmpfs, 64 * MIB),
-    ] {
-        let Some(file_system) = FileSystem::new(kind, len) else { return };
-        let target = file_system.path().join("disk.img");
-        Import::new(image.path(), &target).report();
-        assert!(std::fs::read(&target).expect("cannot read") == disk.bytes(), "{kind:?}");
-        let blocks = std::fs::metadata(&target).expect("cannot look").blocks() * 512;
-        assert!(blocks < 24 * MIB, "{kind:?}: {blocks}");
-        let mode = std::fs::metadata(&target).expect("cannot look").mode() & 0o777;
-        assert_eq!(mode & 0o007, 0, "{kind:?}: {mode:o}: a disk is not readable for all users");
-    }
-}
-
 fn allocated(target: &Target) -> u64 {
     std::fs::metadata(target.path()).expect("cannot look").blocks() * 512
 }

@@ -209,6 +209,13 @@ impl Pod {
         self
     }
 
+    /// With this directory as the volume at `mount`. All users can write to it.
+    #[must_use]
+    pub fn mounting_directory(self, mount: &str, root: &Path) -> Self {
+        std::os::unix::fs::symlink(root, self.path(mount)).expect("cannot mount a directory");
+        self
+    }
+
     /// Imports from this address.
     #[must_use]
     pub fn from_url(self, url: &str) -> Self {

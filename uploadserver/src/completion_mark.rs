@@ -96,7 +96,7 @@ fn write_file(path: &Path, Completed { cloned, preallocated }: Completed) -> io:
     file.sync_all()?;
     fs::rename(&next, path)?;
     match path.parent() {
-        Some(directory) => File::open(directory)?.sync_all(),
+        Some(directory) => pipeline::target::sync_directory(directory),
         None => Ok(()),
     }
 }

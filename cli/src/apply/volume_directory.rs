@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use api::{ContentType, DataVolume};
 use pipeline::Report;
+use pipeline::target::sync_directory;
 use serde::{Deserialize, Serialize};
 
 use super::plan::Existing;
@@ -117,7 +118,7 @@ impl VolumeDirectory {
             file.write_all(&json)?;
             file.sync_all()?;
             fs::rename(&new, &path)?;
-            File::open(&self.folder)?.sync_all()
+            sync_directory(&self.folder)
         };
         replace().with_context(failed)
     }
@@ -137,7 +138,7 @@ fn create_directory_durably(folder: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => {} // a race
         result => result?,
     }
-    File::open(above)?.sync_all()
+    sync_directory(above)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pipeline::target::set_mode_of_member;
 use rustix::fs::{self as sys, AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
@@ -68,8 +69,7 @@ pub(super) fn copy(
     }
     // At the end, because a directory may be read-only for its owner; the deepest first.
     for (path, mode) in directories.iter().rev() {
-        let directory =
-            copier.open_directory(path).and_then(|it| sys::fchmod(it, Mode::from_raw_mode(*mode)));
+        let directory = copier.open_directory(path).and_then(|it| set_mode_of_member(it, *mode));
         directory.map_err(|error| copier.failed("set the mode of", path, error.into()))?;
     }
     sys::syncfs(&copier.target).map_err(failed("make durable"))
@@ -118,7 +118,7 @@ impl TreeCopier<'_> {
                     // From an earlier attempt, perhaps with its final mode.
                     Err(Errno::EXIST) => self
                         .open_directory(path)
-                        .and_then(|directory| sys::fchmod(directory, Mode::from_raw_mode(0o700))),
+                        .and_then(|directory| set_mode_of_member(directory, 0o700)),
                     result => result,
                 }
             }
@@ -151,7 +151,7 @@ impl TreeCopier<'_> {
         let file = sys::openat(parent, &partial, flags, Mode::from_raw_mode(0o600));
         let file = File::from(file.map_err(|error| self.failed("create", path, error.into()))?);
         let filled = self.copy_content(&file, path, content).and_then(|()| {
-            let named = sys::fchmod(&file, Mode::from_raw_mode(member.mode))
+            let named = set_mode_of_member(&file, member.mode)
                 .and_then(|()| sys::fsync(&file))
                 .and_then(|()| sys::renameat(parent, &partial, parent, name));
             named.map_err(|error| self.failed("finish", path, error.into()))

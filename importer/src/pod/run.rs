@@ -280,7 +280,13 @@ fn make_durable(paths: &Paths) -> Result<(), Failure> {
 }
 
 fn sync(path: &str, paths: &Paths) -> Result<(), Failure> {
-    File::open(paths.at(path)).and_then(|disk| disk.sync_all()).map_err(Failure::Sync)?;
+    let found = paths.at(path);
+    let synced = if found.is_dir() {
+        pipeline::target::sync_directory(&found)
+    } else {
+        File::open(found).and_then(|disk| disk.sync_all())
+    };
+    synced.map_err(Failure::Sync)?;
     tracing::info!("{}", texts::committed(path));
     Ok(())
 }

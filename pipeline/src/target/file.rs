@@ -1,10 +1,10 @@
 //! A disk in a regular file, which gets its name when it is complete.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -15,6 +15,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::Identity;
 use super::device::{BETWEEN_TRIES, TRIES};
 use super::io_error::{Doing, failed, refused};
+use super::mode::set_mode;
 use crate::error::Error;
 use crate::sink::ParkingSpace;
 
@@ -90,9 +91,7 @@ pub fn reopen(name: &Path, size: u64, stage: &str) -> Result<Opened, Error> {
             fs::rename(name, &path).doing("take the name of", name)?;
             // Before the first change: otherwise a power cut could leave a changed disk under its name.
             let directory = directory_of(name);
-            File::open(directory)
-                .and_then(|directory| directory.sync_all())
-                .doing("make durable", directory)?;
+            sync_directory(directory).doing("make durable", directory)?;
             (file, false)
         }
         None => match existing(&path)? {
@@ -140,12 +139,15 @@ pub fn open(name: &Path, size: u64, resume: bool) -> Result<Opened, Error> {
     }
     // The mode again, because the process may have taken bits away from new files. The length at once, because direct
     // writes that extend a file wait for each other.
-    let mode = Permissions::from_mode(MODE);
-    match file.set_permissions(mode).and_then(|()| file.set_len(size)) {
+    let prepared = set_mode(&file, MODE, MODE)
+        .map_err(io::Error::from)
+        .doing("set the mode of", name)
+        .and_then(|()| file.set_len(size).doing("set the length of", name));
+    match prepared {
         Ok(()) => Ok(Opened { file, partial, resumed: false }),
         Err(error) => {
             partial.remove()?;
-            Err(failed("set the length of", name, error))
+            Err(error)
         }
     }
 }
@@ -249,9 +251,7 @@ impl Partial {
         }
         fs::rename(&self.path, &self.name).doing("give its name to", &self.name)?;
         let directory = directory_of(&self.name);
-        File::open(directory)
-            .and_then(|directory| directory.sync_all())
-            .doing("make durable", directory)
+        sync_directory(directory).doing("make durable", directory)
     }
 
     /// Removes the file.
@@ -260,6 +260,18 @@ impl Partial {
             fs::remove_file(&self.path).doing("remove", &self.path)?;
         }
         Ok(())
+    }
+}
+
+/// Makes the names in a directory durable, where the file system can: some have no such operation for directories, and POSIX
+/// has EINVAL for that.
+///
+/// # Errors
+/// On I/O errors.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    match File::open(path)?.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        result => result,
     }
 }
 

@@ -8,6 +8,7 @@ mod dual_path_file;
 mod file;
 mod free_space;
 mod io_error;
+mod mode;
 use parking_lot::RwLock;
 
 #[cfg(test)]
@@ -26,9 +27,10 @@ use serde::{Deserialize, Serialize};
 use self::device::Device;
 use self::dual_path_file::{DualPathFile, Zeroing};
 use self::file::Partial;
-pub use self::file::length_of_stage;
+pub use self::file::{length_of_stage, sync_directory};
 pub use self::free_space::available;
 use self::io_error::{Doing, plain, refused};
+pub use self::mode::{set_mode, set_mode_of_member};
 use crate::error::Error;
 use crate::sink::{ParkingSpace, Sink, write_each_at};
 
@@ -332,27 +334,39 @@ impl Disk {
     ///
     /// # Errors
     /// On I/O errors, of closing too, and when any earlier call has failed. The disk is not visible then, except that a
-    /// file has its name if only the sync of its directory failed.
+    /// file has its name if only the sync of its directory failed. A new file that could not be made durable is removed:
+    /// which of its bytes the storage has lost is unknown.
     pub fn finish(self) -> Result<(), Error> {
-        self.intact().doing("finish", &self.path)?;
+        let intact = self.intact().doing("finish", &self.path);
         let parked_end = self.parked_end.load(Ordering::Relaxed);
         match self.kind {
             TargetKind::File(partial) => {
-                let file = self.disk_file.file();
-                // Parked bytes that lie behind the disk end here, durably with the `close` before the name is given.
-                if parked_end > self.size {
-                    file.set_len(self.size).doing("set the length of", &self.path)?;
+                let close = || {
+                    let file = self.disk_file.file();
+                    // Parked bytes that lie behind the disk end here, durably with the `close` before the name is given.
+                    if parked_end > self.size {
+                        file.set_len(self.size).doing("set the length of", &self.path)?;
+                    }
+                    self.disk_file.close().doing("make durable", &self.path)
+                };
+                let durable = intact.and_then(|()| close());
+                if durable.is_err() && !self.was_there {
+                    let _ = partial.remove(); // the first error is the cause
+                    return durable;
                 }
-                self.disk_file.close().doing("make durable", &self.path)?;
-                partial.rename()
+                durable.and_then(|()| partial.rename())
             }
             TargetKind::Device(device) => {
+                intact?;
                 device
                     .finish(&self.disk_file, self.zeroing, parked_end)
                     .doing("make durable", &self.path)?;
                 self.disk_file.close().doing("make durable", &self.path)
             }
-            TargetKind::Patched => self.disk_file.close().doing("make durable", &self.path),
+            TargetKind::Patched => {
+                intact?;
+                self.disk_file.close().doing("make durable", &self.path)
+            }
         }
     }
 

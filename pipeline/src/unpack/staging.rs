@@ -11,11 +11,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, Mode};
+use rustix::fs::{self, Mode, OFlags};
 
 use super::tree::{EntryError, LOST_AND_FOUND, Tree, names, remove_all};
 use crate::error::Error;
-use crate::target::{Disk, DiskOptions};
+use crate::sys;
+use crate::target::{Disk, DiskOptions, set_mode_of_member};
 
 /// Before the number of each name at the top. A [`Disk`] that is not finished has a dot before it.
 const PREFIX: &[u8] = b".cdi-clone-partial.";
@@ -105,9 +106,20 @@ impl Staging {
     /// On I/O errors.
     pub fn set_mode(&mut self, name: &[u8], mode: u32) -> Result<(), Error> {
         self.make(name, |tree, staged| {
-            let mode = Mode::from_raw_mode(mode);
-            Ok(fs::chmodat(tree.root(), OsStr::from_bytes(staged), mode, AtFlags::empty())?)
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let name = OsStr::from_bytes(staged);
+            let member = fs::openat(tree.root(), name, flags, Mode::empty())?;
+            Ok(set_mode_of_member(member, mode)?)
         })
+    }
+
+    /// Ends a file that was [made](Self::make_file) and written. A network file system may report only now that it lost a
+    /// write.
+    ///
+    /// # Errors
+    /// On I/O errors.
+    pub fn finish_file(&self, path: &[u8], file: File) -> Result<(), Error> {
+        sys::close(file).map_err(|source| failed("write", self.named(path), source))
     }
 
     /// Returns once everything is durable.

@@ -19,6 +19,8 @@ use rustix::io::Errno;
 use super::Unpacked;
 use super::paths::{check_link, parts};
 use crate::progress::Progress;
+use crate::sys;
+use crate::target::set_mode_of_member;
 use crate::zeroes::{Run, runs};
 
 /// Created by mkfs, not by a user.
@@ -49,7 +51,7 @@ impl From<Errno> for EntryError {
 /// The directory, and modes and times that are set at the end.
 pub struct Tree {
     root: OwnedFd,
-    locked: Vec<(Vec<u8>, Mode)>,
+    locked: Vec<(Vec<u8>, u32)>,
     /// The last parent: most entries have the same one as the entry before.
     last: Option<(Vec<u8>, Arc<OwnedFd>)>,
     buffer: Vec<u8>,
@@ -147,7 +149,7 @@ impl Tree {
         remove_file(&parent, name)?;
         let file = new_file(&parent, name)?;
         fs::ftruncate(&file, size)?;
-        fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        set_mode_of_member(&file, mode)?;
         if self.preallocate && size > 0 {
             match fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
                 Ok(()) => {}
@@ -178,7 +180,7 @@ impl Tree {
     /// Gives directories the modes that would have been in the way.
     pub fn finish(&mut self) -> io::Result<()> {
         for (path, mode) in self.locked.drain(..).rev() {
-            fs::fchmod(&beneath(&self.root, &path, OFlags::RDONLY)?, mode)?;
+            set_mode_of_member(&beneath(&self.root, &path, OFlags::RDONLY)?, mode)?;
         }
         Ok(())
     }
@@ -247,12 +249,12 @@ impl Tree {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = fs::openat(parent, name, flags, Mode::empty())?;
-        fs::fchmod(&directory, Mode::from_raw_mode(mode | OWNER_ALL))?;
+        set_mode_of_member(&directory, mode | OWNER_ALL)?;
         if mode & OWNER_ALL != OWNER_ALL {
             if self.locked.len() == LOCKED_MAX {
                 return Err(refused("is one read-only folder too many"));
             }
-            self.locked.push((parts.join(&b'/'), Mode::from_raw_mode(mode)));
+            self.locked.push((parts.join(&b'/'), mode));
         }
         Ok(())
     }
@@ -297,7 +299,9 @@ impl Tree {
         if written_to < length {
             fs::ftruncate(&file, length)?;
         }
-        fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        set_mode_of_member(&file, mode)?;
+        // A network file system may report only now that it lost a write.
+        sys::close(file.into()).map_err(EntryError::Write)?;
         Ok(length)
     }
 
@@ -403,7 +407,7 @@ pub fn remove_all(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
         }
         result => result?,
     };
-    fs::fchmod(&directory, Mode::from_raw_mode(OWNER_ALL))?;
+    set_mode_of_member(&directory, OWNER_ALL)?;
     for inner in names(directory.as_fd())? {
         remove_all(&directory, OsStr::from_bytes(&inner))?;
     }

@@ -193,7 +193,12 @@ impl DirectoryDestination {
     /// Called when the current entry has all its content.
     fn end_entry(&mut self) -> Result<(), UploadError> {
         let Some(Current { entry, file, .. }) = self.current.take() else { return Ok(()) };
-        let EntryFile::Disk(disk) = file else { return Ok(()) };
+        let disk = match file {
+            EntryFile::Disk(disk) => disk,
+            EntryFile::File(file) => {
+                return self.staging.finish_file(&entry.path, file).map_err(UploadError::Import);
+            }
+        };
         disk.finish().map_err(UploadError::Import)?;
         match entry.kind {
             EntryKind::Regular => {
