@@ -17,7 +17,7 @@ use crate::events::InstallationEvent;
 use crate::installer::apply::{ApplyContext, ApplyReport, apply_object, delete_object};
 use crate::installer::dump::dump_objects;
 use crate::installer::platform::read_platform;
-use crate::installer::replace_pods::{PROGRAM_SELECTOR, replace_pods_with_rejected_tokens};
+use crate::installer::replace_pods::replace_pods_with_rejected_tokens;
 use crate::installer::{Installer, PassOutcome};
 use crate::kinds::{self, ObjectId, Scope};
 use crate::manifests::PVC_WEBHOOK;
@@ -32,6 +32,9 @@ use crate::plan::drift::{DriftFacts, OWN_CRD, ObjectStep, object_step};
 use crate::plan::lifecycle::{FINALIZER, INSTALLED_VERSION, MARKER, blocks_installation};
 use crate::plan::routes::{INJECTED, INJECTED_MESSAGE, with_destination_ca};
 use crate::plan::status::{Health, Phase, Versions, reason, set_status};
+
+/// The pods of the programs.
+const PROGRAM_SELECTOR: &str = "cdi.kubevirt.io in (cdi-apiserver,cdi-deployment,cdi-uploadproxy)";
 
 /// The objects of an installation, and why some cannot be computed.
 pub(super) struct Rendered {
@@ -66,8 +69,9 @@ impl Installer {
         let certificates = self.certificates.reconcile_chains(&lifetimes, system_time(now)).await;
         let adopted = self.adopt_program_objects(&installation).await;
         let mut rendered = self.render(&cdi).await?;
-        let pods = self.api.list(&kinds::POD, &self.environment.namespace, Some(PROGRAM_SELECTOR));
-        let routing = route_past_abrupt_pods(&mut rendered.objects, &pods.await?);
+        let namespace = &self.environment.namespace;
+        let pods = self.api.list(&kinds::POD, namespace, Some(PROGRAM_SELECTOR)).await?;
+        let routing = route_past_abrupt_pods(&mut rendered.objects, &pods);
         self.served_apis = rendered.served_apis.clone();
         let ca_bundle = self.api_server_bundle().await?;
         let version = self.environment.version.clone();
@@ -90,11 +94,9 @@ impl Installer {
                 report.fail(&mut context, WriteVerb::Update, what.to_owned(), &error).await;
             }
         }
-        apply_all(&mut context, &mut report, &rendered, &self.environment.namespace).await;
-        replace_pods_with_rejected_tokens(&mut context, &mut report, &self.environment.namespace)
-            .await;
+        apply_all(&mut context, &mut report, &rendered, namespace).await;
+        replace_pods_with_rejected_tokens(&mut context, &mut report, namespace, &pods).await;
         if self.environment.dumps_objects {
-            let namespace = &self.environment.namespace;
             dump_objects(&mut context, &mut report, &rendered.objects, namespace).await;
         }
         let desired: Vec<_> = rendered.objects.iter().map(|(id, _)| id.clone()).collect();

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::api_client::Propagation;
 use crate::error::Error;
 use crate::events::InstallationEvent;
 use crate::installer::apply::{ApplyContext, ApplyReport};
 use crate::kinds::{self, ObjectId};
 use crate::metadata;
-use crate::plan::account_tokens::{may_have_rejected_tokens, pods_with_rejected_tokens};
+use crate::plan::account_tokens::pods_with_rejected_tokens;
 use crate::plan::completion::WriteVerb;
 
-/// The pods of the programs.
-pub const PROGRAM_SELECTOR: &str =
-    "cdi.kubevirt.io in (cdi-apiserver,cdi-deployment,cdi-uploadproxy)";
-
-/// Deletes the pods whose ServiceAccount was created after them. Their Deployments create others.
+/// Deletes the pods whose ServiceAccount was created after them. Their Deployments create others. `pods`: those of the
+/// programs at the beginning of the pass; a later one is replaced by the next pass.
 pub async fn replace_pods_with_rejected_tokens(
     context: &mut ApplyContext<'_>,
     report: &mut ApplyReport,
     namespace: &str,
+    pods: &[Value],
 ) {
-    if let Err(error) = delete_pods(context, report, namespace).await {
+    if let Err(error) = delete_pods(context, report, namespace, pods).await {
         report.fail(context, WriteVerb::Delete, "pods of the programs".to_owned(), &error).await;
     }
 }
@@ -30,6 +30,7 @@ async fn delete_pods(
     context: &mut ApplyContext<'_>,
     report: &ApplyReport,
     namespace: &str,
+    pods: &[Value],
 ) -> Result<(), Error> {
     let accounts: BTreeMap<_, _> = report
         .observed
@@ -37,12 +38,7 @@ async fn delete_pods(
         .filter(|(id, _)| id.kind == &kinds::SERVICE_ACCOUNT)
         .map(|(id, account)| (id.name.clone(), account))
         .collect();
-    let mut deployments = report.observed.iter().filter(|(id, _)| id.kind == &kinds::DEPLOYMENT);
-    if !deployments.any(|(_, deployment)| may_have_rejected_tokens(deployment, &accounts)) {
-        return Ok(());
-    }
-    let pods = context.api.list(&kinds::POD, namespace, Some(PROGRAM_SELECTOR)).await?;
-    for pod in pods_with_rejected_tokens(&pods, &accounts) {
+    for pod in pods_with_rejected_tokens(pods, &accounts) {
         let id = ObjectId::new(&kinds::POD, namespace, metadata::name(pod));
         context.api.delete(&id, metadata::uid(pod), Propagation::Background).await?;
         let message =

@@ -8,33 +8,18 @@ use serde_json::Value;
 
 use crate::metadata;
 
-/// Whether a Deployment is older than its ServiceAccount. The account was created again then, and pods may have the tokens
-/// of the deleted one. `accounts`: ServiceAccounts by name.
-pub fn may_have_rejected_tokens(deployment: &Value, accounts: &BTreeMap<String, &Value>) -> bool {
-    let template = &deployment["spec"]["template"];
-    is_older_than_its_account(deployment, template, accounts)
-}
-
 /// The pods that are older than their accounts. `accounts`: ServiceAccounts by name.
 pub fn pods_with_rejected_tokens<'a>(
     pods: &'a [Value],
     accounts: &BTreeMap<String, &Value>,
 ) -> Vec<&'a Value> {
     let is_rejected = |pod: &&Value| {
-        !metadata::is_terminating(pod) && is_older_than_its_account(pod, pod, accounts)
+        let name = pod["spec"]["serviceAccountName"].as_str().unwrap_or_default();
+        let account = accounts.get(name).and_then(|account| created(account));
+        let is_older = created(pod).zip(account).is_some_and(|(pod, account)| pod < account);
+        is_older && !metadata::is_terminating(pod)
     };
     pods.iter().filter(is_rejected).collect()
-}
-
-/// `pod`: the object or template with the pod's specification.
-fn is_older_than_its_account(
-    object: &Value,
-    pod: &Value,
-    accounts: &BTreeMap<String, &Value>,
-) -> bool {
-    let name = pod["spec"]["serviceAccountName"].as_str().unwrap_or_default();
-    let account = accounts.get(name).and_then(|account| created(account));
-    created(object).zip(account).is_some_and(|(object, account)| object < account)
 }
 
 fn created(object: &Value) -> Option<Timestamp> {

@@ -130,6 +130,16 @@ async fn pods_of_a_deleted_service_account_are_replaced() {
     }
     Operator::new(&api, "1.0.0").converge().await;
     assert!(api.get(&kept).is_some() && api.get(&broken).is_none());
+
+    // The Deployment stays older than the ServiceAccount, and a pass lists the pods once all the same.
+    let lists = || {
+        let state = api.0.lock().unwrap();
+        let lists = state.requests.iter().filter(|one| one.verb == "list");
+        lists.filter(|one| one.resource == "pods").count()
+    };
+    let before = lists();
+    Operator::new(&api, "1.0.0").pass().await.unwrap();
+    assert_eq!(lists() - before, 1);
 }
 
 #[tokio::test]
