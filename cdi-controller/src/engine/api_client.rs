@@ -56,10 +56,14 @@ pub trait Kind:
     fn terms(&self) -> Vec<Term> {
         Vec::new()
     }
+    /// Drops the fields that no controller reads, before the object is cached.
+    fn trim(&mut self) {
+        self.meta_mut().managed_fields = None;
+    }
 }
 
 macro_rules! kinds {
-    ($($scope:ident $kind:ty $(=> $store:ident $(of $many:ident)?)? $(, by $terms:path)? $(, queue $queue:ident)?;)*) => { $(
+    ($($scope:ident $kind:ty $(=> $store:ident $(of $many:ident)?)? $(, by $terms:path)? $(, queue $queue:ident)? $(, trimmed by $trim:path)?;)*) => { $(
         impl Kind for $kind {
             $($(kinds!(@$many);)?)?
             fn among(client: Client, namespace: &str) -> Api<Self> {
@@ -76,6 +80,9 @@ macro_rules! kinds {
             })?
             $(fn terms(&self) -> Vec<Term> {
                 $terms(self)
+            })?
+            $(fn trim(&mut self) {
+                $trim(self);
             })?
         }
     )* };
@@ -108,7 +115,7 @@ kinds! {
     namespaced Route => routes;
     namespaced Secret;
     namespaced ConfigMap;
-    global PersistentVolume => persistent_volumes of many;
+    global PersistentVolume => persistent_volumes of many, trimmed by without_details;
     global StorageClass => classes;
     global StorageProfile => profiles;
     global CSIDriver => drivers;
@@ -229,9 +236,12 @@ impl ApiClient {
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn upsert<K: Kind>(&self, object: &K) {
+    /// Caches the response to a write.
+    fn upsert<K: Kind>(&self, response: &mut K) {
+        // Before the copy: they are half of the object.
+        response.meta_mut().managed_fields = None;
         if let Some(store) = K::store(&self.caches) {
-            store.upsert(object.clone());
+            store.upsert(response.clone());
         }
     }
 
@@ -282,8 +292,8 @@ impl ApiClient {
             PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         self.count();
         match self.api::<K>(namespace).create(&parameters, object).await {
-            Ok(created) => {
-                self.upsert(&created);
+            Ok(mut created) => {
+                self.upsert(&mut created);
                 tracing::debug!("created {} {}", K::kind(&()), key_of(object));
                 Ok(CreateOutcome::Created(created))
             }
@@ -320,8 +330,8 @@ impl ApiClient {
         let with_version = guarded.then(|| with_version(merge, target));
         let patch = Patch::Merge(with_version.as_ref().unwrap_or(merge));
         let changed = self.api::<K>(namespace).patch(name, &parameters(), &patch).await;
-        let changed = changed.map_err(failed::<K>("change", namespace, name))?;
-        self.upsert(&changed);
+        let mut changed = changed.map_err(failed::<K>("change", namespace, name))?;
+        self.upsert(&mut changed);
         Ok(changed)
     }
 
@@ -338,8 +348,8 @@ impl ApiClient {
         self.count();
         let patch = Patch::Merge(json!({ "status": status }));
         let changed = self.api::<K>(namespace).patch_status(name, &parameters(), &patch).await;
-        let changed = changed.map_err(failed::<K>("change the status of", namespace, name))?;
-        self.upsert(&changed);
+        let mut changed = changed.map_err(failed::<K>("change the status of", namespace, name))?;
+        self.upsert(&mut changed);
         Ok(changed)
     }
 
@@ -353,8 +363,8 @@ impl ApiClient {
         let parameters =
             PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         let written = self.api::<K>(namespace).replace(name, &parameters, object).await;
-        let written = written.map_err(failed::<K>("write", namespace, name))?;
-        self.upsert(&written);
+        let mut written = written.map_err(failed::<K>("write", namespace, name))?;
+        self.upsert(&mut written);
         Ok(written)
     }
 
@@ -378,7 +388,7 @@ impl ApiClient {
             (Ok(response), Some(uid)) => {
                 // Shown as terminating, so that it is not deleted again before the watch reports it.
                 match response.left() {
-                    Some(terminating) => self.upsert(&terminating),
+                    Some(mut terminating) => self.upsert(&mut terminating),
                     None => self.forget::<K>(&target.key, uid),
                 }
                 tracing::debug!("deleted the {} {}", K::kind(&()), target.key);
@@ -398,6 +408,17 @@ fn with_version(merge: &Value, target: &ObjectRef) -> Value {
     let mut merge = merge.clone();
     merge["metadata"]["resourceVersion"] = json!(target.resource_version);
     merge
+}
+
+/// Drops what drivers record on volumes, which no controller reads: the cluster has as many volumes as PVCs.
+fn without_details(volume: &mut PersistentVolume) {
+    volume.metadata.managed_fields = None;
+    volume.metadata.annotations = None;
+    volume.metadata.finalizers = None;
+    volume.metadata.labels = None;
+    if let Some(spec) = &mut volume.spec {
+        spec.persistent_volume_reclaim_policy = None;
+    }
 }
 
 fn parameters() -> PatchParams {

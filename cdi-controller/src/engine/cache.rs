@@ -73,6 +73,11 @@ impl<K: Kind> Cache<K> {
         self.read().get(&Key::new(namespace, name))
     }
 
+    /// Whether there is such an object. It is not decoded for that.
+    pub fn contains(&self, namespace: &str, name: &str) -> bool {
+        self.read().objects.contains_key(&Key::new(namespace, name))
+    }
+
     /// Whether this object is in the cluster and cannot be decoded, so that [`Cache::get`] does not find it.
     pub fn is_undecodable(&self, namespace: &str, name: &str) -> bool {
         self.read().undecodable.contains(&Key::new(namespace, name))
@@ -160,9 +165,7 @@ impl<K: Kind> Cache<K> {
     }
 
     /// Adds the response to a write of our own, so that the next read does not return an older version.
-    pub fn upsert(&self, mut object: K) {
-        // Watched objects have none either: no controller reads them.
-        object.meta_mut().managed_fields = None;
+    pub fn upsert(&self, object: K) {
         let key = key_of(&object);
         let mut inner = self.write();
         if let Some(uid) = &object.meta().uid
@@ -207,7 +210,7 @@ impl<K: Kind> Cache<K> {
                 // A list is valid even if versions have started again, except about what we wrote since.
                 let is_first = inner.seen.as_mut().is_none_or(|seen| seen.insert(key.clone()));
                 if is_first {
-                    inner.take_out(&key);
+                    inner.discard(&key);
                     inner.undecodable.remove(&key);
                 }
                 inner.put(key, object).map(Change::Applied).into_iter().collect()
@@ -280,6 +283,7 @@ mod tests {
 
     use super::*;
     use crate::engine::cache_entry::version;
+    use controller_core::volume::PersistentVolume;
 
     fn claim(name: &str, uid: &str, version: u32) -> Claim {
         serde_json::from_value(json!({ "metadata": {
@@ -314,6 +318,83 @@ mod tests {
         response.metadata.managed_fields = Some(vec![Default::default()]);
         store.upsert(response);
         assert_eq!(store.get("vms", "a").unwrap().metadata.managed_fields, None);
+    }
+
+    /// A PVC that has an index term: it is found by the name of its source.
+    fn populated(name: &str, uid: &str, version: u32) -> Claim {
+        let mut claim = claim(name, uid, version);
+        claim.spec = serde_json::from_value(json!({ "dataSourceRef": {
+            "apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": name,
+        } }))
+        .unwrap();
+        claim
+    }
+
+    #[test]
+    fn repeated_version_wakes_controllers_and_is_stored_once() {
+        let store = Cache::<Claim>::default();
+        let stored = || store.read().objects[&Key::new("vms", "a")].terms.as_ptr();
+        store.upsert(populated("a", "1", 5));
+        let before = stored();
+        assert_eq!(store.take(Event::Apply(populated("a", "1", 5))).len(), 1);
+        assert_eq!(stored(), before);
+        assert_eq!(store.take(Event::Apply(populated("a", "1", 6))).len(), 1);
+        assert_ne!(stored(), before);
+        // Without a version, two objects cannot be recognized as the same.
+        let unversioned = |uid: &str| {
+            let mut claim = claim("b", uid, 1);
+            claim.metadata.resource_version = None;
+            claim
+        };
+        store.upsert(unversioned("1"));
+        store.take(Event::Apply(unversioned("2")));
+        assert_eq!(store.get("vms", "b").unwrap().metadata.uid.as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn object_that_is_replaced_or_checked_for_is_not_decoded() {
+        let store = Cache::<Claim>::default();
+        let names: Vec<_> = (0..2000).map(|number| number.to_string()).collect();
+        for version in 1..=2 {
+            for name in &names {
+                store.take(Event::Apply(populated(name, name, version)));
+            }
+        }
+        assert!(names.iter().all(|name| store.contains("vms", name)));
+        let decoded = || store.read().decoded.load(Ordering::Relaxed);
+        assert_eq!(decoded(), 0);
+        // Only as JSON by now, and found by its terms all the same.
+        assert_eq!(store.find(&Term::RefersTo("0".into())).len(), 1);
+        assert_eq!(decoded(), 1);
+        assert!(!store.contains("elsewhere", "0"));
+    }
+
+    #[test]
+    fn persistent_volume_is_trimmed_whether_watched_or_written() {
+        let volume = |version: u32| -> PersistentVolume {
+            serde_json::from_value(json!({
+                "metadata": {
+                    "name": "pv", "resourceVersion": version.to_string(),
+                    "annotations": { "a": "b" }, "finalizers": ["f"], "labels": { "c": "d" },
+                },
+                "spec": { "persistentVolumeReclaimPolicy": "Delete", "storageClassName": "csi" },
+            }))
+            .unwrap()
+        };
+        let store = Cache::default();
+        for version in [1, 2] {
+            if version == 1 {
+                store.take(Event::Apply(volume(version)));
+            } else {
+                store.upsert(volume(version));
+            }
+            let cached = json!(&*store.get("", "pv").unwrap());
+            let expected = json!({
+                "metadata": { "name": "pv", "resourceVersion": version.to_string() },
+                "spec": { "storageClassName": "csi" },
+            });
+            assert_eq!(cached, expected);
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) struct CacheContents<K> {
     /// Some of them, decoded.
     recent: Mutex<Recent<K>>,
     /// Keys of the objects that have a term.
-    pub(super) index: HashMap<Term, HashSet<Arc<Key>>>,
+    pub(super) index: HashMap<Arc<Term>, HashSet<Arc<Key>>>,
     /// All of them, decoded, for plans that read all. Built on demand.
     pub(super) list: Option<Arc<Vec<K>>>,
     /// While a new list is received: the objects that it has named so far, and those that we wrote meanwhile.
@@ -30,6 +30,9 @@ pub(super) struct CacheContents<K> {
     pub(super) deleted: VecDeque<String>,
     /// In the cluster, and not among `objects`.
     pub(super) undecodable: UndecodableObjects,
+    /// How many objects were decoded from their JSON.
+    #[cfg(test)]
+    pub(super) decoded: std::sync::atomic::AtomicUsize,
 }
 
 impl<K> Default for CacheContents<K> {
@@ -42,6 +45,8 @@ impl<K> Default for CacheContents<K> {
             seen: None,
             deleted: VecDeque::with_capacity(DELETIONS_MAX),
             undecodable: UndecodableObjects::default(),
+            #[cfg(test)]
+            decoded: Default::default(),
         }
     }
 }
@@ -53,6 +58,8 @@ impl<K: Kind> CacheContents<K> {
             return Some(object);
         }
         let object = kept.object()?;
+        #[cfg(test)]
+        self.decoded.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.recent().put(key, &object);
         Some(object)
     }
@@ -61,54 +68,73 @@ impl<K: Kind> CacheContents<K> {
         self.recent.lock()
     }
 
-    /// Adds an object unless a later version of it is known. Returns it if it was added.
-    pub(super) fn put(&mut self, key: Key, object: K) -> Option<Arc<K>> {
+    /// Adds an object unless a later version of it is known. Returns it if its controllers have to be woken: also if this
+    /// version is known, as a watch repeats what the response to a write has brought.
+    pub(super) fn put(&mut self, key: Key, mut object: K) -> Option<Arc<K>> {
         let version = version(&object);
-        if self.objects.get(&key).is_some_and(|known| known.version > version)
-            || self.undecodable.is_later(&key, version)
-        {
+        let known = self.objects.get(&key).map(|known| known.version);
+        if known.is_some_and(|known| known > version) || self.undecodable.is_later(&key, version) {
             return None;
         }
+        object.trim();
+        let object = Arc::new(object);
+        // A version that is no number is 0, and identifies nothing.
+        if version > 0 && known == Some(version) {
+            if let Some((key, _)) = self.objects.get_key_value(&key) {
+                self.recent().put(key, &object);
+            }
+            return Some(object);
+        }
         self.undecodable.remove(&key);
-        self.take_from_index(&key);
+        self.remove_from_index(&key);
         self.list = None;
         let known = self.objects.get_key_value(&key).map(|(known, _)| Arc::clone(known));
-        let (key, object) = (known.unwrap_or_else(|| Arc::new(key)), Arc::new(object));
-        for term in object.terms() {
-            self.index.entry(term).or_default().insert(Arc::clone(&key));
-        }
+        let key = known.unwrap_or_else(|| Arc::new(key));
+        let terms = object.terms().into_iter().map(|term| self.add_to_index(term, &key)).collect();
         self.recent().put(&key, &object);
-        self.objects.insert(key, CacheEntry::new(&object));
+        self.objects.insert(key, CacheEntry::new(&object, terms));
         Some(object)
     }
 
-    /// Removes the object of this name.
+    /// Removes the object of this name, and returns it.
     pub(super) fn take_out(&mut self, key: &Key) -> Option<Arc<K>> {
-        let object = self.take_from_index(key);
-        self.objects.remove(key);
-        self.recent().remove(key);
-        self.list = None;
+        let object = self.get(key);
+        self.discard(key);
         object
     }
 
-    /// Removes the object's terms from the index.
-    fn take_from_index(&mut self, key: &Key) -> Option<Arc<K>> {
-        let object = self.get(key)?;
-        for term in object.terms() {
-            if let Entry::Occupied(mut keys) = self.index.entry(term) {
+    /// Removes the object of this name.
+    pub(super) fn discard(&mut self, key: &Key) {
+        self.remove_from_index(key);
+        self.objects.remove(key);
+        self.recent().remove(key);
+        self.list = None;
+    }
+
+    /// Terms that several objects have are in memory once.
+    fn add_to_index(&mut self, term: Term, key: &Arc<Key>) -> Arc<Term> {
+        let known = self.index.get_key_value(&term).map(|(known, _)| Arc::clone(known));
+        let term = known.unwrap_or_else(|| Arc::new(term));
+        self.index.entry(Arc::clone(&term)).or_default().insert(Arc::clone(key));
+        term
+    }
+
+    fn remove_from_index(&mut self, key: &Key) {
+        let Some(entry) = self.objects.get(key) else { return };
+        for term in &entry.terms {
+            if let Entry::Occupied(mut keys) = self.index.entry(Arc::clone(term)) {
                 keys.get_mut().remove(key);
                 if keys.get().is_empty() {
                     keys.remove();
                 }
             }
         }
-        Some(object)
     }
 
     /// Removes the object with this UID. We may have created another one of its name.
     pub(super) fn remove(&mut self, key: &Key, uid: Option<&str>) {
         if self.get(key).is_some_and(|known| known.meta().uid.as_deref() == uid) {
-            self.take_out(key);
+            self.discard(key);
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::engine::api_client::Kind;
+use crate::engine::index::Term;
 use crate::engine::queue::Key;
 use crate::engine::undecodable;
 
@@ -18,6 +19,8 @@ const RECENT: usize = 512;
 pub struct CacheEntry<K> {
     /// The resource version.
     pub version: u128,
+    /// The index terms: an object that is replaced or removed is not decoded to find them.
+    pub terms: Box<[Arc<Term>]>,
     form: Form<K>,
 }
 
@@ -29,10 +32,11 @@ enum Form<K> {
 
 impl<K: Kind> CacheEntry<K> {
     /// Encodes the object as JSON if its kind is numerous.
-    pub fn new(object: &Arc<K>) -> Self {
+    pub fn new(object: &Arc<K>, terms: Box<[Arc<Term>]>) -> Self {
         let packed = if K::ARE_MANY { serde_json::to_vec(object.as_ref()).ok() } else { None };
         Self {
             version: version(object.as_ref()),
+            terms,
             form: match packed {
                 Some(packed) => Form::Packed(packed.into_boxed_slice()),
                 None => Form::Whole(Arc::clone(object)),
@@ -136,7 +140,7 @@ mod tests {
     #[test]
     fn pvc_is_restored_from_json_unchanged() {
         let claim = claim();
-        let kept = CacheEntry::new(&claim);
+        let kept = CacheEntry::new(&claim, Box::default());
         assert!(matches!(kept.form, Form::Packed(_)));
         assert_eq!(kept.object().unwrap(), claim);
         assert_eq!(kept.version, 71);
@@ -162,7 +166,7 @@ mod tests {
             }] },
         });
         let pod = Arc::new(serde_json::from_value::<Pod>(pod).unwrap());
-        let kept = CacheEntry::new(&pod);
+        let kept = CacheEntry::new(&pod, Box::default());
         assert!(matches!(kept.form, Form::Packed(_)));
         assert_eq!(kept.object().unwrap(), pod);
     }
@@ -171,7 +175,7 @@ mod tests {
     fn object_of_a_rare_kind_is_kept_decoded() {
         let class = json!({ "metadata": { "name": "csi" }, "provisioner": "csi" });
         let class = Arc::new(serde_json::from_value::<StorageClass>(class).unwrap());
-        assert!(Arc::ptr_eq(&CacheEntry::new(&class).object().unwrap(), &class));
+        assert!(Arc::ptr_eq(&CacheEntry::new(&class, Box::default()).object().unwrap(), &class));
     }
 
     #[test]
@@ -201,7 +205,7 @@ mod tests {
             "status": { "phase": "Bound" },
         });
         let volume = Arc::new(serde_json::from_value::<PersistentVolume>(volume).unwrap());
-        let kept = CacheEntry::new(&volume);
+        let kept = CacheEntry::new(&volume, Box::default());
         assert!(matches!(kept.form, Form::Packed(_)));
         assert_eq!(kept.object().unwrap(), volume);
     }

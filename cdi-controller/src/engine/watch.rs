@@ -20,13 +20,11 @@ use crate::engine::undecodable;
 use crate::wake;
 use controller_core::meta;
 use controller_core::openshift::{INFRASTRUCTURE, PROXY};
-use controller_core::volume::PersistentVolume;
 
-/// One watch. `trim` drops the fields that no controller reads, before the object is cached.
+/// One watch.
 struct Watch<K> {
     api: Api<Decoded<K>>,
     which: watcher::Config,
-    trim: fn(&mut K),
 }
 
 impl<K> Watch<K>
@@ -34,7 +32,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     fn all(client: &Client) -> Self {
-        Self { api: Api::all(client.clone()), which: watcher::Config::default(), trim: |_| () }
+        Self { api: Api::all(client.clone()), which: watcher::Config::default() }
     }
 
     fn labelled(mut self, selector: &str) -> Self {
@@ -47,22 +45,11 @@ where
         self
     }
 
-    fn trimmed(mut self, trim: fn(&mut K)) -> Self {
-        self.trim = trim;
-        self
-    }
-
     /// Never ends. A broken watch is restarted with a new list. `absent`: the cluster does not have the kind.
     async fn follow(self, mut take: impl FnMut(watcher::Event<Decoded<K>>), absent: impl Fn()) {
-        let trim = self.trim;
         let mut events = Box::pin(
             watcher(self.api, self.which)
-                .modify(move |object| {
-                    if let Ok(object) = &mut object.0 {
-                        object.meta_mut().managed_fields = None;
-                        trim(object);
-                    }
-                })
+                .modify(|object| object.meta_mut().managed_fields = None)
                 .default_backoff(),
         );
         let mut is_broken = false;
@@ -137,7 +124,6 @@ pub async fn follow_all(engine: Arc<Engine>) {
         Watch::all(&client).keep(kept(), |s| &s.snapshots, wake::snapshot).boxed(),
         Watch::all(&client).keep(kept(), |s| &s.claims, wake::claim).boxed(),
         Watch::all(&client)
-            .trimmed(without_details)
             .keep(kept(), |s| &s.persistent_volumes, wake::persistent_volume)
             .boxed(),
         Watch::all(&client).labelled(&workers).keep(kept(), |s| &s.pods, wake::pod).boxed(),
@@ -206,14 +192,4 @@ async fn warnings(client: &Client, engine: Arc<Engine>) {
 fn is_absent(error: &watcher::Error) -> bool {
     let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return false };
     status.code == 404
-}
-
-/// Drops what drivers record on volumes, which no controller reads: the cluster has as many volumes as PVCs.
-fn without_details(volume: &mut PersistentVolume) {
-    volume.metadata.annotations = None;
-    volume.metadata.finalizers = None;
-    volume.metadata.labels = None;
-    if let Some(spec) = &mut volume.spec {
-        spec.persistent_volume_reclaim_policy = None;
-    }
 }

@@ -85,7 +85,7 @@ pub(super) fn claim(engine: &Engine, change: &Change<PersistentVolumeClaim>) {
         // The DataVolume depends on both PVCs.
         let of_volume = caches.claims.get(&target.namespace, &target.name);
         volume_of(engine, of_volume.as_deref(), target);
-    } else if caches.volumes.get(&key.namespace, &key.name).is_some() {
+    } else if caches.volumes.contains(&key.namespace, &key.name) {
         volume_of(engine, Some(claim), key);
     }
     if let (Change::Applied(_), Some(uid)) = (change, &claim.metadata.uid) {
