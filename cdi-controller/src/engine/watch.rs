@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use api::labels::{self, component};
+use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::Api;
@@ -141,7 +142,9 @@ pub async fn follow_all(engine: Arc<Engine>) {
         warnings(&client, kept()).boxed(),
         reports.boxed(),
     ];
-    futures_util::future::join_all(all).await;
+    // `join_all` would poll each of so few watches whenever one of them has received something.
+    let mut all: FuturesUnordered<_> = all.into_iter().collect();
+    while all.next().await.is_some() {}
 }
 
 /// Waits until everything was listed once, except snapshots, their classes, forklift's kinds and OpenShift's: not every
