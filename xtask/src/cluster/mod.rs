@@ -80,13 +80,22 @@ fn is_outside_its_network() -> bool {
 fn run_in_its_network(arguments: &[&str]) -> Result<()> {
     deps::install_or_warn(deps::CLUSTER)?;
     shell::run(&mut shell::cargo(&["fetch", "--locked"]))?;
-    program(&["tools"])?;
-    program(&["tools", "virtctl"])?;
-    let whole = arguments.contains(&"--kubevirt");
-    program(&["tools", if whole { KUBEVIRT } else { LAUNCHER }])?;
+    for tools in tools_taken_by(arguments) {
+        program(&[&["tools"], *tools].concat())?;
+    }
     let us = std::env::current_exe().context("cannot find our own program")?;
     let us = us.to_string_lossy();
     program(&[&["run", &us, "cluster"], arguments].concat())
+}
+
+/// The arguments of `tools` for all that the command, or a test in that cluster after it, builds with a registry. An edit
+/// takes nothing of it.
+fn tools_taken_by(arguments: &[&str]) -> &'static [&'static [&'static str]] {
+    match (arguments, arguments.contains(&"--kubevirt")) {
+        (["update", ..], _) => &[],
+        (_, true) => &[&[], &["virtctl"], &[KUBEVIRT]],
+        (_, false) => &[&[], &["virtctl"], &[LAUNCHER]],
+    }
 }
 
 /// Runs the program of `tests/cluster`.
@@ -131,4 +140,22 @@ pub fn prepare_tests(report: &mut Report, kubevirt: &str) -> Result<()> {
         program(&["tools", kubevirt])
     })?;
     report.time("compile the system tests", || shell::run(&mut cargo_build_all()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn update_in_another_network_builds_no_tools() {
+        let table: [(&[&str], &[&[&str]]); 4] = [
+            (&["update", "cdi-controller"], &[]),
+            (&["install", "--dev"], &[&[], &["virtctl"], &["kubevirt"]]),
+            (&["install", "--tests", "--kubevirt"], &[&[], &["virtctl"], &["kubevirt-all"]]),
+            (&["test"], &[&[], &["virtctl"], &["kubevirt"]]),
+        ];
+        for (arguments, expected) in table {
+            assert_eq!(tools_taken_by(arguments), expected, "{arguments:?}");
+        }
+    }
 }
