@@ -2,7 +2,7 @@
 //! only (`cargo xtask cluster up --control-plane-only`). Prints a table.
 //!
 //! `control-plane CONTROLLER VOLUMES IDLE [FOLDER]`: the program to measure; how many blank DataVolumes are created at
-//! once; how many exist during the idle measurement at the end; the directory of the figures.
+//! once; how many exist during the idle measurement at the end, 0 for none; the directory of the figures.
 //!
 //! `control-plane CONTROLLER clones CLONES [FOLDER]`: how many clones of one image are created at once, by each method;
 //! the directory of the figures.
@@ -70,7 +70,8 @@ fn main() -> Result<()> {
         }
         [program, volumes, idle, ref folder @ ..] => {
             let (volumes, idle) = (volumes.parse::<usize>()?, idle.parse::<usize>()?);
-            let figures = measure(&state, program, volumes, idle.max(volumes));
+            let idle = (idle > 0).then_some(idle.max(volumes));
+            let figures = measure(&state, program, volumes, idle);
             let figures = runtime.block_on(figures)?;
             let text = report::of_one_program(&about, &figures);
             (folder.first().map(|folder| (*folder, "control-plane", vec![figures])), text)
@@ -98,7 +99,13 @@ async fn client(state: &State) -> Result<Client> {
     Ok(Client::try_from(e2e::config(state).await?)?)
 }
 
-async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> Result<Value> {
+/// `idle`: how many exist while nothing happens. `None`: that is not measured, nor a restart.
+async fn measure(
+    state: &State,
+    program: &str,
+    volumes: usize,
+    idle: Option<usize>,
+) -> Result<Value> {
     let client = connect(state).await?;
     let first = Controller::start(state, program)?;
     let meter = Meter::for_process(first.0.id(), &client, NAMESPACES[0]).await?;
@@ -121,6 +128,7 @@ async fn measure(state: &State, program: &str, volumes: usize, idle: usize) -> R
         "cpu_ms_each": each(millis(after.usage.cpu - before.usage.cpu)),
         "rss_mib": after.usage.rss_mib,
     });
+    let Some(idle) = idle else { return Ok(json!({ "at_once": at_once })) };
 
     make(&all, volumes..idle).await?;
     wait(&all, idle).await?;
