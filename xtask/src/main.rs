@@ -38,6 +38,8 @@ cargo xtask COMMAND
                    as flaky. At the end: the duration of each layer, and what was skipped and why
   test --kubevirt  the tests with virtual machines, which KubeVirt runs in a cluster of their own: no part
                    of `test`, since KubeVirt takes minutes to build. Needs root
+  test --nodes 2   the tests of two nodes, in a cluster of their own: no part of `test`, since they wait until
+                   nodes are lost. Needs root
   soak ROUNDS      the property tests, ROUNDS times, with new cases each time
   lint             formatting, titles of new commits, vocabulary, dependency policy, links, files, tests
                    and functions that documents name, clippy, documentation
@@ -54,7 +56,7 @@ cargo xtask COMMAND
                    write deploy/ from the types and tables that define it; with all three options, those of
                    a release: images REGISTRY/cdi-NAME:TAG, and the version of the tag (v1.2.3)
   cluster up|down|status|logs|kubectl|load|tools|install|update|test
-                   a real Kubernetes of one node on this machine, with this project installed in it;
+                   a real Kubernetes of one node, or two, on this machine, with this project installed in it;
                    `cluster update cdi-controller` brings an edit of one program into it;
                    `cluster help` prints more
   bench import ... compare imports with common tools; `bench import --help` prints more
@@ -91,6 +93,7 @@ fn run(args: &[String]) -> Result<()> {
         ["demo"] => demo::run()?,
         ["test"] => test::run()?,
         ["test", "--kubevirt"] => cluster::run(&["test", "--kubevirt"])?,
+        ["test", "--nodes", "2"] => cluster::run(&["test", "--nodes", "2"])?,
         ["soak", rounds] => test::soak(rounds)?,
         ["lint"] => lint::run()?,
         ["vocabulary"] => vocabulary::write()?,

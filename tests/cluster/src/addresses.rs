@@ -12,6 +12,8 @@ pub const HOST_DEVICE: &str = "cdi-host";
 pub const NODE_DEVICE: &str = "cdi-node";
 /// Pods.
 pub const PODS: &str = "10.97.0.0/16";
+/// Those on the first node, a part of [`PODS`].
+pub const NODE_PODS: &str = "10.97.0.0/24";
 /// Services; the first is the API server itself.
 pub const SERVICES: &str = "10.96.0.0/16";
 /// See [`SERVICES`].
@@ -22,3 +24,16 @@ pub const API_PORT: u16 = 6443;
 pub const REGISTRY_PORT: u16 = 5000;
 /// The name of the node.
 pub const NODE_NAME: &str = "cdi-node";
+
+/// The second node: its name, and its end of the virtual cable between the nodes.
+pub const SECOND_NODE_NAME: &str = "cdi-node-2";
+/// See [`SECOND_NODE_NAME`].
+pub const SECOND_NODE: &str = "10.98.0.6";
+/// The first node's end of that cable, by which all packets of the second go.
+pub const BETWEEN_NODES: &str = "10.98.0.5";
+/// The network of both ends.
+pub const BETWEEN_NODES_NETWORK: &str = "10.98.0.4/30";
+/// The first node's end as a device.
+pub const BETWEEN_NODES_DEVICE: &str = "cdi-next";
+/// Pods on the second node, a part of [`PODS`].
+pub const SECOND_NODE_PODS: &str = "10.97.1.0/24";

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
+use crate::node_id::NodeId;
 use crate::pod::processes_of_pod;
 use crate::processes::{self, Process, inside};
 use crate::shell;
@@ -28,6 +29,10 @@ impl Chaos {
     /// For the cluster of this state directory.
     pub fn new(state: State) -> Self {
         Self { state }
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        &self.state
     }
 
     /// Kills a program of the cluster as a crash would; it stays dead.
@@ -66,14 +71,19 @@ impl Chaos {
     /// # Errors
     /// When no pod has that address.
     pub fn cut(&self, address: &str) -> Result<Cut> {
-        let cut = Cut { state: self.state.clone(), port: self.port(address)? };
-        cut.set("down")?;
-        Ok(cut)
+        for node in self.state.nodes() {
+            if let Some(port) = self.port(node, address)? {
+                let cut = Cut { state: self.state.clone(), node, port };
+                cut.set("down")?;
+                return Ok(cut);
+            }
+        }
+        bail!("no pod has the address {address}")
     }
 
-    /// The node's end of the virtual cable into the pod with this address.
-    fn port(&self, address: &str) -> Result<String> {
-        let ip = |words: &[&str]| shell::output(&mut inside(&self.state, "ip", words)?);
+    /// The node's end of the virtual cable into the pod with this address, if the pod is there.
+    fn port(&self, node: NodeId, address: &str) -> Result<Option<String>> {
+        let ip = |words: &[&str]| shell::output(&mut inside(&self.state, node, "ip", words)?);
         for line in ip(&["netns", "list"])?.lines() {
             let name = line.split_whitespace().next().unwrap_or_default();
             // A pod may end at any time.
@@ -89,12 +99,10 @@ impl Chaos {
             let all = ip(&["-oneline", "link"])?;
             let prefix = format!("{index}: ");
             let there = all.lines().find_map(|line| line.strip_prefix(&prefix)?.split_once('@'));
-            return Ok(there
-                .context("the other end is in the node's network namespace")?
-                .0
-                .to_owned());
+            let there = there.context("the other end is in the node's network namespace")?;
+            return Ok(Some(there.0.to_owned()));
         }
-        bail!("no pod has the address {address}")
+        Ok(None)
     }
 
     /// Kills the processes of a container, found by the program they run and the pod they belong to.
@@ -164,13 +172,14 @@ impl Drop for Paused {
 #[derive(Debug)]
 pub struct Cut {
     state: State,
+    node: NodeId,
     port: String,
 }
 
 impl Cut {
     fn set(&self, state: &str) -> Result<()> {
         let words = ["link", "set", "dev", &self.port, state];
-        shell::output(&mut inside(&self.state, "ip", &words)?).map(|_| ())
+        shell::output(&mut inside(&self.state, self.node, "ip", &words)?).map(|_| ())
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::addresses::{API_PORT, NODE, SERVICES};
+use crate::node;
+use crate::node_id::NodeId;
 use crate::processes;
 use crate::shell;
 use crate::state::State;
@@ -24,7 +26,7 @@ pub fn start(state: &State, tools: &Tools, mode: Mode) -> Result<()> {
     shell::wait("the API server", Duration::from_secs(60), || {
         shell::output(&mut shell::program(&kubectl, &ready))
     })?;
-    controller_manager(state, tools)?;
+    controller_manager(state, tools, mode)?;
     scheduler(state, tools)
 }
 
@@ -40,7 +42,7 @@ fn etcd(state: &State, tools: &Tools) -> Result<()> {
         "--unsafe-no-fsync".into(),
         "--log-level=warn".into(),
     ];
-    processes::start(state, "etcd", words.to_vec())
+    processes::start(state, NodeId::First, "etcd", words.to_vec())
 }
 
 /// The API server logs requests, without their content, of the programs of this project alone, which run in the namespace `cdi`.
@@ -103,15 +105,15 @@ fn api_server(state: &State, tools: &Tools, mode: Mode) -> Result<()> {
         "--max-mutating-requests-inflight=500".into(),
     ];
     // Not where thousands of objects are counted and timed.
-    if mode == Mode::Whole {
+    if mode != Mode::ControlPlane {
         words.extend(audit(state)?);
     }
-    processes::start(state, "kube-apiserver", words)
+    processes::start(state, NodeId::First, "kube-apiserver", words)
 }
 
-fn controller_manager(state: &State, tools: &Tools) -> Result<()> {
+fn controller_manager(state: &State, tools: &Tools, mode: Mode) -> Result<()> {
     let pki = |file: &str| state.text(&format!("pki/{file}"));
-    let words = vec![
+    let mut words = vec![
         tools.path("kube-controller-manager")?,
         format!("--kubeconfig={}", pki("controller-manager.conf")),
         format!("--authentication-kubeconfig={}", pki("controller-manager.conf")),
@@ -128,7 +130,12 @@ fn controller_manager(state: &State, tools: &Tools) -> Result<()> {
         "--kube-api-qps=200".into(),
         "--kube-api-burst=400".into(),
     ];
-    processes::start(state, "kube-controller-manager", words)
+    if mode == Mode::TwoNodes {
+        // A node that was lost is noticed before a test has waited for a minute.
+        words.push(format!("--node-monitor-grace-period={}", node::SILENCE_OF_A_LOST_NODE));
+        words.push("--node-monitor-period=2s".into());
+    }
+    processes::start(state, NodeId::First, "kube-controller-manager", words)
 }
 
 fn scheduler(state: &State, tools: &Tools) -> Result<()> {
@@ -143,5 +150,5 @@ fn scheduler(state: &State, tools: &Tools) -> Result<()> {
         "--kube-api-qps=200".into(),
         "--kube-api-burst=400".into(),
     ];
-    processes::start(state, "kube-scheduler", words)
+    processes::start(state, NodeId::First, "kube-scheduler", words)
 }

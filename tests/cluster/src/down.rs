@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use rustix::process::Signal;
 
 use crate::addresses::HOST_DEVICE;
+use crate::node_id::NodeId;
 use crate::processes::Process;
 use crate::shell::{self, program};
 use crate::state::State;
@@ -111,7 +112,8 @@ pub fn down(state: &State) -> Result<()> {
 /// With its first process a PID namespace ends: the kernel kills all in it, containers too, and removes mounts and network.
 fn end_processes(state: &State) -> Result<()> {
     let mut all = Process::all(state)?;
-    all.sort_by_key(|process| process.name != namespaces::NAME);
+    let is_first = |process: &Process| process.name == process.node.record(namespaces::NAME);
+    all.sort_by_key(|process| !is_first(process));
     for process in &all {
         process.signal(Signal::KILL)?;
     }
@@ -119,9 +121,13 @@ fn end_processes(state: &State) -> Result<()> {
         process.wait_until_gone(PATIENCE)?;
     }
     end_unrecorded_namespaces(state)?;
-    // The processes of containers are not our children; they die with the namespace, but not at once.
+    wait_until_empty(&node::groups(state)?)
+}
+
+/// Waits for the processes of containers, which are not our children: they die with their namespace, but not at once.
+pub(crate) fn wait_until_empty(groups: &[PathBuf]) -> Result<()> {
     shell::wait("the containers", PATIENCE, || {
-        let left: usize = node::groups(state)?.iter().map(|group| members(group)).sum();
+        let left: usize = groups.iter().map(|group| members(group)).sum();
         anyhow::ensure!(left == 0, "{left} processes of containers are left");
         Ok(())
     })
@@ -130,8 +136,7 @@ fn end_processes(state: &State) -> Result<()> {
 /// After an `up` that was killed between creating the namespaces and recording them.
 fn end_unrecorded_namespaces(state: &State) -> Result<()> {
     for (pid, _) in machine::first_processes()?.iter().filter(|(_, of)| of == state.folder()) {
-        let mut process =
-            Process { name: namespaces::NAME.into(), words: vec![], pid: None, started: None };
+        let mut process = Process::new(namespaces::NAME.into(), NodeId::First, vec![]);
         process.is_now(*pid)?;
         process.signal(Signal::KILL)?;
         process.wait_until_gone(PATIENCE)?;
@@ -189,14 +194,22 @@ fn remove_cable() -> Result<()> {
 /// # Errors
 /// When the kernel's list cannot be read.
 pub fn loop_devices(state: &State) -> Result<Vec<PathBuf>> {
+    with_those_above(|device| device.backing.starts_with(state.folder()))
+}
+
+/// These loop devices, if they are attached, and those over them.
+pub(crate) fn loop_devices_over(devices: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    with_those_above(|device| devices.contains(&device.path))
+}
+
+fn with_those_above(is_wanted: impl Fn(&LoopDevice) -> bool) -> Result<Vec<PathBuf>> {
     let columns = ["--list", "--raw", "--noheadings", "--output", LOOP_COLUMNS];
     let text = shell::output(&mut program("losetup", &columns))?;
     let all: Vec<_> = text.lines().filter_map(LoopDevice::parse).collect();
     let mut ours: Vec<&LoopDevice> = Vec::new();
     loop {
         let is_ours = |device: &LoopDevice| {
-            device.backing.starts_with(state.folder())
-                || ours.iter().any(|below| below.is_below(device))
+            is_wanted(device) || ours.iter().any(|below| below.is_below(device))
         };
         let is_new = |device: &LoopDevice| !ours.iter().any(|known| known.path == device.path);
         let more: Vec<_> = all.iter().filter(|device| is_new(device) && is_ours(device)).collect();
@@ -237,9 +250,13 @@ impl LoopDevice {
 }
 
 fn detach(state: &State) -> Result<()> {
-    // Those on top first.
+    detach_all(|| loop_devices(state))
+}
+
+/// Detaches the loop devices of a list, those on top first, until the list is empty.
+pub(crate) fn detach_all(list: impl Fn() -> Result<Vec<PathBuf>>) -> Result<()> {
     shell::wait("loop devices", Duration::from_secs(10), || {
-        let devices = loop_devices(state)?;
+        let devices = list()?;
         for device in devices.iter().rev() {
             shell::output(program("losetup", &["--detach"]).arg(device))?;
         }

@@ -9,10 +9,11 @@ use ociimage::{Entry, Image};
 use sha2::{Digest, Sha256};
 
 use crate::node::ctr;
+use crate::node_id::NodeId;
 use crate::shell;
 use crate::state::State;
 
-/// Puts the images of an OCI or Docker archive where kubelet finds them, and returns their names.
+/// Puts the images of an OCI or Docker archive where the kubelet of each node finds them, and returns their names.
 ///
 /// # Errors
 /// When the cluster is not up or containerd does not take the archive.
@@ -20,7 +21,15 @@ pub fn load(state: &State, archive: &Path) -> Result<String> {
     let archive = fs::canonicalize(archive)
         .with_context(|| format!("there is no image archive {}", archive.display()))?;
     let path = archive.display().to_string();
-    shell::output(&mut ctr(state, &["images", "import", "--all-platforms", &path])?)
+    let mut names = String::new();
+    for node in state.nodes() {
+        names = import(state, node, &path)?;
+    }
+    Ok(names)
+}
+
+fn import(state: &State, node: NodeId, path: &str) -> Result<String> {
+    shell::output(&mut ctr(state, node, &["images", "import", "--all-platforms", path])?)
 }
 
 /// Stores an image that was loaded in the cluster's registry.
@@ -29,7 +38,7 @@ pub fn load(state: &State, archive: &Path) -> Result<String> {
 /// When there is no image of that name.
 pub fn push(state: &State, reference: &str) -> Result<()> {
     let words = ["images", "push", "--plain-http", reference];
-    shell::output(&mut ctr(state, &words)?).map(|_| ())
+    shell::output(&mut ctr(state, NodeId::First, &words)?).map(|_| ())
 }
 
 /// Loads an image that holds one program, `/NAME`, started as its entry point, and the libraries of this machine that it

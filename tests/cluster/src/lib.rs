@@ -1,6 +1,6 @@
-//! A real Kubernetes of one node on this machine, for tests and to try things.
+//! A real Kubernetes of one node, or two, on this machine, for tests and to try things.
 //!
-//! It runs in a PID, a mount and a network namespace whose first process is ours. Processes, mounts and packet filters in them
+//! Each node runs in a PID, a mount and a network namespace whose first process is ours. Processes, mounts and packet filters in them
 //! end with that process. What outlives it (loop devices, control groups, some kernel settings) is found by the name of the state
 //! folder or recorded before it is changed, so that `down` cleans up after an `up` that was killed at any point.
 
@@ -16,6 +16,8 @@ mod launcher;
 mod machine;
 mod namespaces;
 mod node;
+mod node_failures;
+mod node_id;
 mod pki;
 mod pod;
 mod processes;
@@ -33,6 +35,8 @@ pub use kubevirt::{NAMESPACE as KUBEVIRT_NAMESPACE, install as install_kubevirt}
 pub use launcher::{IMAGE as LAUNCHER_IMAGE, NODE_IMAGE, kubevirt_images, launcher_image};
 pub use machine::{enter_network, outer_network, run_in_network};
 pub use namespaces::{first_process, is_up};
+pub use node_failures::{CutFrom, DeadNode, NodeCut};
+pub use node_id::NodeId;
 pub use pki::{Certificate, certificate};
 pub use pod::processes_of_pod;
 pub use processes::{Process, spawn_from_record};

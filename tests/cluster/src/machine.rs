@@ -10,6 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use anyhow::{Context, Result};
 
 use crate::namespaces::FIRST_PROCESS;
+use crate::node_id::NodeId;
 use crate::processes::Process;
 use crate::shell::{output, program};
 use crate::state::State;
@@ -53,7 +54,7 @@ pub fn keep_network(state: &State) -> Result<()> {
     let mut command = Command::new(us);
     command.arg(KEEPER).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.process_group(0).spawn().context("cannot start our own program")?;
-    let mut keeper = Process { name: KEEPER.into(), words: vec![], pid: None, started: None };
+    let mut keeper = Process::new(KEEPER.into(), NodeId::First, vec![]);
     keeper.is_now(child.id())?;
     keeper.write(state)
 }

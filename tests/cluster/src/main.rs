@@ -9,7 +9,8 @@ use cluster::{Mode, State, Tools};
 const HELP: &str = "\
 cargo xtask cluster COMMAND
 
-  up [--control-plane-only]  bring up a Kubernetes of one node on this machine (needs root)
+  up [--nodes 2|--control-plane-only]
+                             bring up a Kubernetes of one node on this machine (needs root), or of two
   down                       remove it with all it had: processes, mounts, devices, network
   status                     list its programs, and whether they run
   logs NAME                  print the log of one of them
@@ -28,6 +29,7 @@ cargo xtask cluster COMMAND
                              tests do, load the images, restart their Deployments, wait for the new pods
   test                       build; then round 1: up, install, all tests that need a cluster, down; and
                              round 2: up, the tests of the cluster itself, down
+  test --nodes 2             build; then up with two nodes, install, the tests of two nodes, down
   test --kubevirt            build; then up, install with KubeVirt, the tests with virtual machines, down
   tools                      build the third-party programs, and nothing else
   tools virtctl|reference    build KubeVirt's client, or the programs of upstream CDI, and print their path
@@ -59,6 +61,8 @@ fn run(words: &[String]) -> Result<ExitCode> {
     match words.as_slice() {
         [] | ["help" | "-h" | "--help"] => print!("{HELP}"),
         ["up"] => cluster::up(&state, Mode::Whole)?,
+        ["up", "--nodes", "1"] => cluster::up(&state, Mode::Whole)?,
+        ["up", "--nodes", "2"] => cluster::up(&state, Mode::TwoNodes)?,
         ["up", "--control-plane-only"] => cluster::up(&state, Mode::ControlPlane)?,
         ["down"] => cluster::down(&state)?,
         ["status"] => print!("{}", cluster::status(&state)?),
@@ -88,7 +92,7 @@ fn run(words: &[String]) -> Result<ExitCode> {
             print!("{}", cluster::upstream_operator_manifest("cdi")?);
         }
         // Internal: the other commands start these.
-        ["first-process"] => cluster::first_process(&state)?,
+        ["first-process", node] => cluster::first_process(&state, node)?,
         ["outer-network"] => cluster::outer_network(),
         ["spawn", name] => println!("{}", cluster::spawn_from_record(&state, name)?),
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),

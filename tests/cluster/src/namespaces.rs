@@ -1,4 +1,5 @@
-//! The namespaces of the cluster for processes, mounts and the network, and the virtual cable between them and this machine.
+//! The namespaces of a node for processes, mounts and the network, and the virtual cables: between the first node and this machine,
+//! and between the two nodes.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -7,11 +8,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::addresses::{CABLE_PREFIX, HOST, HOST_DEVICE, NODE, NODE_DEVICE, PODS, SERVICES};
+use crate::addresses::{
+    BETWEEN_NODES, BETWEEN_NODES_DEVICE, BETWEEN_NODES_NETWORK, CABLE_PREFIX, HOST, HOST_DEVICE,
+    NODE, NODE_DEVICE, PODS, SECOND_NODE, SECOND_NODE_PODS, SERVICES,
+};
 use crate::machine;
+use crate::node_id::NodeId;
 use crate::processes::{Process, inside};
 use crate::shell::{self, output, program};
 use crate::state::State;
+use crate::up::PROGRAM;
 
 /// The record of the first process in the namespaces.
 pub const NAME: &str = "namespaces";
@@ -21,10 +27,13 @@ pub const FIRST_PROCESS: &str = "first-process";
 /// empty.
 pub const MOUNT_POINTS: &[&str] =
     &["/var/lib/cni", "/var/lib/kubelet", "/var/lib/kubevirt-node-labeller"];
-/// Written by the first process when mounts and network are set up.
-const READY: &str = "namespaces.ready";
 
-/// Creates the namespaces, with a network to which this machine has a route.
+/// Written by the first process when mounts and network are set up.
+fn ready_file(node: NodeId) -> String {
+    format!("{}.ready", node.record(NAME))
+}
+
+/// Creates the namespaces of the first node, with a network to which this machine has a route.
 ///
 /// # Errors
 /// Names the privilege or kernel feature that is missing.
@@ -33,23 +42,43 @@ pub fn create(state: &State) -> Result<()> {
         bail!("the cluster needs root: namespaces, mounts and loop devices");
     }
     machine::keep_network(state)?;
-    let us = std::env::current_exe().context("cannot find our own program")?;
+    create_sandbox(state, NodeId::First)?;
+    cable(state)
+}
+
+/// Creates the namespaces of the second node, with a network that leads to the first one. Also after it was killed.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_second(state: &State) -> Result<()> {
+    create_sandbox(state, NodeId::Second)?;
+    cable_between_nodes(state)
+}
+
+fn create_sandbox(state: &State, node: NodeId) -> Result<()> {
+    let ready_file = state.path(&ready_file(node));
+    if ready_file.exists() {
+        fs::remove_file(&ready_file).context("cannot remove the mark of an earlier sandbox")?;
+    }
+    // A test that starts the second node again is another program.
+    let us = fs::read_to_string(state.path(PROGRAM)).context("there is no cluster")?;
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--net"]);
-    unshare.arg("--").arg(us).arg(FIRST_PROCESS).env("CDI_CLUSTER_STATE", state.folder());
-    let log = fs::File::create(state.path("logs").join("namespaces.log"))?;
+    unshare.arg("--").arg(us).args([FIRST_PROCESS, node.name()]);
+    unshare.env("CDI_CLUSTER_STATE", state.folder());
+    let log_path = state.path("logs").join(format!("{}.log", node.record(NAME)));
+    let log = fs::File::create(&log_path)?;
     unshare.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
     let parent = unshare.spawn().context("cannot start unshare, of the package util-linux")?;
-    record_pids(state, parent.id())?;
-    let ready = || -> Result<()> {
-        if state.path(READY).exists() {
+    let printed = || fs::read_to_string(&log_path).unwrap_or_default().trim().to_owned();
+    record_pids(state, node, parent.id())
+        .with_context(|| format!("unshare printed: {}", printed()))?;
+    shell::wait("the namespaces", Duration::from_secs(10), || {
+        if ready_file.exists() {
             return Ok(());
         }
-        let log = fs::read_to_string(state.path("logs/namespaces.log")).unwrap_or_default();
-        bail!("cannot create namespaces for processes, mounts and the network: {}", log.trim())
-    };
-    shell::wait("the namespaces", Duration::from_secs(10), ready)?;
-    cable(state)
+        bail!("cannot create namespaces for processes, mounts and the network: {}", printed())
+    })
 }
 
 /// Whether there is a cluster.
@@ -58,18 +87,16 @@ pub fn is_up(state: &State) -> bool {
 }
 
 /// Records `unshare` and its child, the first process in the namespaces.
-fn record_pids(state: &State, parent: u32) -> Result<()> {
-    let mut keeper = Process { name: "unshare".into(), words: vec![], pid: None, started: None };
+fn record_pids(state: &State, node: NodeId, parent: u32) -> Result<()> {
+    let mut keeper = Process::new(node.record("unshare"), node, vec![]);
     keeper.is_now(parent)?;
     keeper.write(state)?;
     let child = shell::wait("the first process", Duration::from_secs(10), || {
         let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
         let child = children.split_whitespace().next().context("not forked yet")?;
         child.parse::<u32>().context("a pid is a number")
-    });
-    let log = fs::read_to_string(state.path("logs/namespaces.log")).unwrap_or_default();
-    let child = child.with_context(|| format!("unshare printed: {}", log.trim()))?;
-    let mut first = Process { name: NAME.into(), words: vec![], pid: None, started: None };
+    })?;
+    let mut first = Process::new(node.record(NAME), node, vec![]);
     first.is_now(child)?;
     first.write(state)
 }
@@ -78,7 +105,8 @@ fn record_pids(state: &State, parent: u32) -> Result<()> {
 ///
 /// # Errors
 /// When the kernel does not let it.
-pub fn first_process(state: &State) -> Result<()> {
+pub fn first_process(state: &State, node: &str) -> Result<()> {
+    let node = NodeId::named(node).with_context(|| format!("there is no node {node}"))?;
     // Mounts of pods are shared among the cluster's programs, and stay in here.
     mount(&["--make-rshared", "/"])?;
     mount(&["-t", "proc", "proc", "/proc"])?;
@@ -90,7 +118,7 @@ pub fn first_process(state: &State) -> Result<()> {
     output(&mut program("ip", &["link", "set", "lo", "up"]))?;
     // The network namespace has its own; that of the machine stays as it is.
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot forward packets")?;
-    state.write(READY, "")?;
+    state.write(&ready_file(node), "")?;
     loop {
         // The parents of the programs are outside or have ended, so the programs are our children.
         match rustix::process::wait(rustix::process::WaitOptions::empty()) {
@@ -126,7 +154,7 @@ fn cable(state: &State) -> Result<()> {
     .context("cannot create virtual network devices (veth)")?;
     host(&["address", "add", &host_address, "dev", HOST_DEVICE])?;
     host(&["link", "set", HOST_DEVICE, "up"])?;
-    let node = |words: &[&str]| output(&mut inside(state, "ip", words)?);
+    let node = |words: &[&str]| output(&mut inside(state, NodeId::First, "ip", words)?);
     node(&["address", "add", &node_address, "dev", NODE_DEVICE])?;
     node(&["link", "set", NODE_DEVICE, "up"])?;
     // Without a route the kernel refuses a packet to a service before kube-proxy's rules see it.
@@ -135,4 +163,29 @@ fn cable(state: &State) -> Result<()> {
         host(&["route", "add", network, "via", NODE])?;
     }
     Ok(())
+}
+
+/// The same between the two nodes. All packets of the second node go through the first, so that this machine forwards none.
+fn cable_between_nodes(state: &State) -> Result<()> {
+    let second = Process::read(state, &NodeId::Second.record(NAME))?;
+    let second = second.pid.context("the first process has no PID")?.to_string();
+    // The PID is one of this machine, where `ip` has to run to find it.
+    let create = ["link", "add", BETWEEN_NODES_DEVICE, "type", "veth", "peer", "name", NODE_DEVICE];
+    let mut create = program("ip", &create);
+    output(create.args(["netns", &second])).context("cannot connect the nodes (veth)")?;
+    let first = Process::read(state, NAME)?.pid.context("the first process has no PID")?;
+    let first = first.to_string();
+    output(&mut program("ip", &["link", "set", BETWEEN_NODES_DEVICE, "netns", &first]))?;
+    let prefix = |address: &str| format!("{address}/{CABLE_PREFIX}");
+    let first = |words: &[&str]| output(&mut inside(state, NodeId::First, "ip", words)?);
+    first(&["address", "add", &prefix(BETWEEN_NODES), "dev", BETWEEN_NODES_DEVICE])?;
+    first(&["link", "set", BETWEEN_NODES_DEVICE, "up"])?;
+    first(&["route", "add", SECOND_NODE_PODS, "via", SECOND_NODE])?;
+    let second = |words: &[&str]| output(&mut inside(state, NodeId::Second, "ip", words)?);
+    second(&["address", "add", &prefix(SECOND_NODE), "dev", NODE_DEVICE])?;
+    second(&["link", "set", NODE_DEVICE, "up"])?;
+    second(&["route", "add", "default", "via", BETWEEN_NODES])?;
+    // It remains when the second node is killed.
+    let route = ["route", "replace", BETWEEN_NODES_NETWORK, "via", NODE];
+    output(&mut program("ip", &route)).map(|_| ())
 }

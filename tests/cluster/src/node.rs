@@ -1,7 +1,7 @@
-//! The node: containerd, kubelet, kube-proxy, the resolver of names, the registry.
+//! A node: containerd, kubelet, kube-proxy; on the first one also the resolver of names and the registry.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,7 +9,8 @@ use serde_json::json;
 
 use crate::addresses::{NODE, NODE_NAME, PODS, REGISTRY_PORT};
 use crate::image;
-use crate::processes::{self, inside};
+use crate::node_id::NodeId;
+use crate::processes::{self, Process, inside};
 use crate::shell;
 use crate::state::State;
 use crate::tools::Tools;
@@ -18,30 +19,62 @@ use crate::tools::Tools;
 pub const CONTROL_GROUP: &str = "cdi-cluster";
 /// Holds `testpod`, which is also the pause program of every pod.
 pub const TEST_IMAGE: &str = "cdi.test/testpod:1";
-/// The address of pods on this node, a part of [`PODS`].
-const NODE_PODS: &str = "10.97.0.0/24";
+/// How long a node of two reports nothing until it is taken for lost, and the lease that it renews four times as often.
+pub const SILENCE_OF_A_LOST_NODE: &str = "20s";
+const LEASE_SECONDS_OF_TWO_NODES: u32 = 20;
+/// That of one node is the default of Kubernetes.
+const LEASE_SECONDS: u32 = 40;
 /// Where Debian puts them.
 const CNI_PLUGINS: &str = "/usr/lib/cni";
 const CONTROLLERS: &str = "/sys/fs/cgroup";
+/// containerd's folder of what does not outlive the machine.
+const CONTAINERD_RUN: &str = "containerd-run";
 
-/// Starts the node's programs. The node becomes ready a little later.
+/// Starts the programs of each node. The nodes become ready a little later.
 ///
 /// # Errors
 /// When one does not start; its log holds the cause.
 pub fn start(state: &State, tools: &Tools) -> Result<()> {
-    control_groups(state)?;
-    network(state)?;
-    containerd(state)?;
+    let nodes = state.nodes();
+    for &node in &nodes {
+        control_groups(state, node)?;
+        network(state, node)?;
+        containerd(state, node)?;
+    }
     image::load_program(state, Path::new(&tools.path("testpod")?), TEST_IMAGE)?;
-    kubelet(state, tools)?;
-    proxy(state, tools)?;
+    let lease = if nodes.len() == 1 { LEASE_SECONDS } else { LEASE_SECONDS_OF_TWO_NODES };
+    for node in nodes {
+        kubelet(state, tools, node, lease)?;
+        proxy(state, tools, node)?;
+    }
     registry(state)?;
     let resolver = vec![
         tools.path("resolver")?,
         format!("--kubeconfig={}", state.kubeconfig().display()),
         format!("--address={NODE}:53"),
     ];
-    processes::start(state, "resolver", resolver)
+    processes::start(state, NodeId::First, "resolver", resolver)
+}
+
+/// Starts the programs of the second node, its storage drivers included, as they were started before, in namespaces that are new.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_second_again(state: &State) -> Result<()> {
+    let node = NodeId::Second;
+    // On a real machine a memory file system holds it.
+    let runtime = state.path(&node.file(CONTAINERD_RUN));
+    fs::remove_dir_all(&runtime).with_context(|| format!("cannot remove {}", runtime.display()))?;
+    let containerd = node.record("containerd");
+    processes::restart(state, &containerd)?;
+    wait_for_containerd(state, node)?;
+    for process in Process::all(state)? {
+        let is_program = process.node == node && !process.words.is_empty();
+        if is_program && process.name != containerd {
+            processes::restart(state, &process.name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Starts a simulated node instead: pods that run nothing, volumes that hold nothing.
@@ -55,12 +88,12 @@ pub fn simulate(state: &State, tools: &Tools) -> Result<()> {
         format!("--node={NODE_NAME}"),
         format!("--address={NODE}"),
     ];
-    processes::start(state, "simulator", words)
+    processes::start(state, NodeId::First, "simulator", words)
 }
 
 /// Creates a control group of ours below every controller, so that all processes of pods are found there.
-fn control_groups(state: &State) -> Result<()> {
-    for group in groups(state)? {
+fn control_groups(state: &State, node: NodeId) -> Result<()> {
+    for group in groups_of(state, node)? {
         fs::create_dir_all(&group).with_context(|| {
             format!("control groups of version 1 are needed: cannot make {}", group.display())
         })?;
@@ -76,21 +109,34 @@ fn control_groups(state: &State) -> Result<()> {
     Ok(())
 }
 
-/// The cluster's below each controller of this machine.
-pub fn groups(state: &State) -> Result<Vec<std::path::PathBuf>> {
+/// The cluster's below each controller of this machine. Those of the second node are in them.
+pub fn groups(state: &State) -> Result<Vec<PathBuf>> {
+    groups_of(state, NodeId::First)
+}
+
+/// Those of the pods of a node; of the first node, also all of the second.
+pub fn groups_of(state: &State, node: NodeId) -> Result<Vec<PathBuf>> {
+    let name = control_group(state, node);
     let mut groups = Vec::new();
     for entry in fs::read_dir(CONTROLLERS).with_context(|| format!("cannot read {CONTROLLERS}"))? {
         let controller = entry?.path();
         // Links such as cpu,cpuacct lead to one that is listed anyway.
         if controller.join("cgroup.procs").exists() && !controller.is_symlink() {
-            groups.push(controller.join(state.control_group()));
+            groups.push(controller.join(&name));
         }
     }
     Ok(groups)
 }
 
-/// The configuration of CNI: a bridge to which all pods are connected.
-fn network(state: &State) -> Result<()> {
+fn control_group(state: &State, node: NodeId) -> String {
+    match node {
+        NodeId::First => state.control_group(),
+        NodeId::Second => format!("{}/node-2", state.control_group()),
+    }
+}
+
+/// The configuration of CNI: a bridge to which all pods of the node are connected.
+fn network(state: &State, node: NodeId) -> Result<()> {
     let config = json!({
         "cniVersion": "1.0.0",
         "name": "cdi-cluster",
@@ -103,18 +149,18 @@ fn network(state: &State) -> Result<()> {
                 "hairpinMode": true,
                 "ipam": {
                     "type": "host-local",
-                    "dataDir": state.text("addresses"),
-                    "ranges": [[{"subnet": NODE_PODS}]],
+                    "dataDir": state.node_text(node, "addresses"),
+                    "ranges": [[{"subnet": node.pods()}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },
             },
             {"type": "portmap", "capabilities": {"portMappings": true}},
         ],
     });
-    state.write("cni/10-cdi.conflist", &config.to_string()).map(|_| ())
+    state.write(&node.file("cni/10-cdi.conflist"), &config.to_string()).map(|_| ())
 }
 
-fn containerd(state: &State) -> Result<()> {
+fn containerd(state: &State, node: NodeId) -> Result<()> {
     let program = shell::find("containerd", "containerd")?;
     shell::find("runc", "runc")?;
     shell::find("iptables", "iptables")?;
@@ -124,14 +170,15 @@ fn containerd(state: &State) -> Result<()> {
     );
     let registry = format!("{NODE}:{REGISTRY_PORT}");
     state.write(
-        &format!("registries/{registry}/hosts.toml"),
+        &node.file(&format!("registries/{registry}/hosts.toml")),
         &format!("server = \"http://{registry}\"\n[host.\"http://{registry}\"]\n"),
     )?;
-    let folder = state.folder().display();
+    let folder = state.node_text(node, "");
+    let folder = folder.trim_end_matches('/');
     let config = format!(
         r#"version = 2
 root = "{folder}/containerd"
-state = "{folder}/containerd-run"
+state = "{folder}/{CONTAINERD_RUN}"
 [grpc]
   address = "{folder}/containerd.sock"
 [ttrpc]
@@ -158,47 +205,53 @@ state = "{folder}/containerd-run"
     config_path = "{folder}/registries"
 "#
     );
-    let config = state.write("containerd.toml", &config)?;
+    let config = state.write(&node.file("containerd.toml"), &config)?;
     let words = vec![program.display().to_string(), "--config".into(), config];
-    processes::start(state, "containerd", words)?;
-    shell::wait("containerd", Duration::from_secs(30), || {
-        shell::output(&mut ctr(state, &["version"])?)
-    })?;
-    Ok(())
+    processes::start(state, node, "containerd", words)?;
+    wait_for_containerd(state, node)
 }
 
-/// containerd's own client, in the namespaces of the cluster, with containerd's namespace that kubelet uses.
-pub fn ctr(state: &State, words: &[&str]) -> Result<std::process::Command> {
-    let address = state.text("containerd.sock");
+fn wait_for_containerd(state: &State, node: NodeId) -> Result<()> {
+    shell::wait("containerd", Duration::from_secs(30), || {
+        shell::output(&mut ctr(state, node, &["version"])?)
+    })
+    .map(|_| ())
+}
+
+/// containerd's own client, in the namespaces of a node, with containerd's namespace that kubelet uses.
+pub fn ctr(state: &State, node: NodeId, words: &[&str]) -> Result<std::process::Command> {
+    let address = state.node_text(node, "containerd.sock");
     let mut all = vec!["--address", &address, "--namespace", "k8s.io"];
     all.extend(words);
-    inside(state, "ctr", &all)
+    inside(state, node, "ctr", &all)
 }
 
-fn kubelet(state: &State, tools: &Tools) -> Result<()> {
+fn kubelet(state: &State, tools: &Tools, node: NodeId, lease_seconds: u32) -> Result<()> {
+    let certificate =
+        |kind: &str| state.path(&format!("pki/{}.{kind}", node.record("kubelet-server")));
     let config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": NODE,
+        "address": node.address(),
         "authentication": {
             "anonymous": {"enabled": false},
             "webhook": {"enabled": true},
             "x509": {"clientCAFile": state.path("pki/ca.crt")},
         },
         "authorization": {"mode": "Webhook"},
-        "tlsCertFile": state.path("pki/kubelet-server.crt"),
-        "tlsPrivateKeyFile": state.path("pki/kubelet-server.key"),
-        "containerRuntimeEndpoint": format!("unix://{}", state.text("containerd.sock")),
+        "tlsCertFile": certificate("crt"),
+        "tlsPrivateKeyFile": certificate("key"),
+        "containerRuntimeEndpoint": format!("unix://{}", state.node_text(node, "containerd.sock")),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}", state.control_group()),
+        "cgroupRoot": format!("/{}", control_group(state, node)),
         "failCgroupV1": false,
         "failSwapOn": false,
         "oomScoreAdj": 0,
         "clusterDNS": [NODE],
         "clusterDomain": "cluster.local",
         "resolvConf": state.write("resolv.conf", "")?,
-        "podLogsDir": state.path("logs/pods"),
-        "volumePluginDir": state.path("kubelet/volume-plugins"),
+        "podLogsDir": state.path("logs").join(node.record("pods")),
+        "volumePluginDir": state.kubelet_path(node, "volume-plugins"),
         "maxPods": 200,
         "serializeImagePulls": false,
         // Images are loaded by hand, and the disk is not kubelet's alone: it must not collect garbage.
@@ -213,30 +266,31 @@ fn kubelet(state: &State, tools: &Tools) -> Result<()> {
         },
         "nodeStatusReportFrequency": "1m",
         "nodeStatusUpdateFrequency": "5s",
+        "nodeLeaseDurationSeconds": lease_seconds,
         "kubeAPIQPS": 100,
         "kubeAPIBurst": 200,
     });
-    let config = state.write("kubelet.yaml", &format!("{config:#}\n"))?;
+    let config = state.write(&node.file("kubelet.yaml"), &format!("{config:#}\n"))?;
     let words = vec![
         tools.path("kubelet")?,
         format!("--config={config}"),
-        format!("--kubeconfig={}", state.text("pki/kubelet.conf")),
-        format!("--root-dir={}", state.text("kubelet")),
-        format!("--hostname-override={NODE_NAME}"),
-        format!("--node-ip={NODE}"),
+        format!("--kubeconfig={}", state.text(&format!("pki/{}.conf", node.record("kubelet")))),
+        format!("--root-dir={}", state.node_text(node, "kubelet")),
+        format!("--hostname-override={}", node.name()),
+        format!("--node-ip={}", node.address()),
     ];
-    processes::start(state, "kubelet", words)
+    processes::start(state, node, "kubelet", words)
 }
 
-fn proxy(state: &State, tools: &Tools) -> Result<()> {
+fn proxy(state: &State, tools: &Tools, node: NodeId) -> Result<()> {
     let config = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "clientConnection": {"kubeconfig": state.path("pki/proxy.conf")},
-        "bindAddress": NODE,
+        "bindAddress": node.address(),
         "healthzBindAddress": "",
         "metricsBindAddress": "127.0.0.1:10249",
-        "hostnameOverride": NODE_NAME,
+        "hostnameOverride": node.name(),
         "mode": "iptables",
         "clusterCIDR": PODS,
         "oomScoreAdj": 0,
@@ -245,9 +299,9 @@ fn proxy(state: &State, tools: &Tools) -> Result<()> {
         // Settings of the whole machine: left alone.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     });
-    let config = state.write("kube-proxy.yaml", &format!("{config:#}\n"))?;
+    let config = state.write(&node.file("kube-proxy.yaml"), &format!("{config:#}\n"))?;
     let words = vec![tools.path("kube-proxy")?, format!("--config={config}")];
-    processes::start(state, "kube-proxy", words)
+    processes::start(state, node, "kube-proxy", words)
 }
 
 fn registry(state: &State) -> Result<()> {
@@ -260,5 +314,5 @@ fn registry(state: &State) -> Result<()> {
     });
     let config = state.write("registry.yaml", &format!("{config:#}\n"))?;
     let words = vec![program.display().to_string(), "serve".into(), config];
-    processes::start(state, "registry", words)
+    processes::start(state, NodeId::First, "registry", words)
 }

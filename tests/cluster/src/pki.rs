@@ -6,7 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::addresses::{API_PORT, API_SERVICE, HOST, NODE, NODE_NAME};
+use crate::addresses::{API_PORT, API_SERVICE, HOST, NODE};
+use crate::node_id::NodeId;
 use crate::shell;
 use crate::state::State;
 
@@ -37,7 +38,7 @@ pub fn make(state: &State) -> Result<()> {
     authority(state, "front-proxy-ca")?;
     certify(state, "front-proxy-ca", &client("front-proxy", "front-proxy", ""))?;
     let (node_ip, host_ip) = (format!("IP:{NODE}"), format!("IP:{HOST}"));
-    let (node_dns, service_ip) = (format!("DNS:{NODE_NAME}"), format!("IP:{API_SERVICE}"));
+    let service_ip = format!("IP:{API_SERVICE}");
     let api = [
         "DNS:kubernetes",
         "DNS:kubernetes.default",
@@ -49,7 +50,6 @@ pub fn make(state: &State) -> Result<()> {
         &node_ip,
     ];
     certify(state, "ca", &server("apiserver", "kube-apiserver", &api))?;
-    certify(state, "ca", &server("kubelet-server", NODE_NAME, &[&node_dns, &node_ip]))?;
     // For what a test serves on this machine.
     certify(state, "ca", &server("host", "host", &[&host_ip]))?;
     let masters = "system:masters";
@@ -58,7 +58,6 @@ pub fn make(state: &State) -> Result<()> {
     let mut accounts = openssl(&["genpkey", "-algorithm", "RSA", "-out"]);
     run(accounts.arg(state.path("pki/service-accounts.key")))?;
 
-    let node = format!("system:node:{NODE_NAME}");
     let clients = [
         ("kubeconfig", client("admin", "admin", masters)),
         (
@@ -67,13 +66,26 @@ pub fn make(state: &State) -> Result<()> {
         ),
         ("pki/scheduler.conf", client("scheduler", "system:kube-scheduler", "")),
         ("pki/proxy.conf", client("proxy", "system:kube-proxy", "")),
-        ("pki/kubelet.conf", client("kubelet", &node, "system:nodes")),
     ];
     for (config, subject) in clients {
-        certify(state, "ca", &subject)?;
-        state.write(config, &kubeconfig(state, subject.file))?;
+        certify_client(state, config, &subject)?;
     }
-    Ok(())
+    state.nodes().into_iter().try_for_each(|node| make_node(state, node))
+}
+
+/// Creates what the kubelet of a node serves and identifies itself with.
+fn make_node(state: &State, node: NodeId) -> Result<()> {
+    let names = [format!("DNS:{}", node.name()), format!("IP:{}", node.address())];
+    let names = names.each_ref().map(String::as_str);
+    certify(state, "ca", &server(&node.record("kubelet-server"), node.name(), &names))?;
+    let (file, user) = (node.record("kubelet"), format!("system:node:{}", node.name()));
+    certify_client(state, &format!("pki/{file}.conf"), &client(&file, &user, "system:nodes"))
+}
+
+/// Creates a certificate, and the kubeconfig that names it.
+fn certify_client(state: &State, config: &str, subject: &Subject) -> Result<()> {
+    certify(state, "ca", subject)?;
+    state.write(config, &kubeconfig(state, subject.file)).map(|_| ())
 }
 
 /// A server's certificate in PEM, with the CA that signs it.

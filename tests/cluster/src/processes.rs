@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
+use crate::node_id::NodeId;
 use crate::shell;
 use crate::state::State;
 
@@ -20,6 +21,8 @@ use crate::state::State;
 pub struct Process {
     /// Its log and its record have this name.
     pub name: String,
+    /// In whose namespaces it runs.
+    pub node: NodeId,
     /// The program and its arguments.
     pub words: Vec<String>,
     /// In the PID namespace of this machine, not of the cluster. `None` while it is being started.
@@ -29,6 +32,11 @@ pub struct Process {
 }
 
 impl Process {
+    /// One that has not been started.
+    pub(crate) fn new(name: String, node: NodeId, words: Vec<String>) -> Self {
+        Self { name, node, words, pid: None, started: None }
+    }
+
     /// Reads a record.
     ///
     /// # Errors
@@ -116,7 +124,8 @@ impl Process {
 
     pub(crate) fn write(&self, state: &State) -> Result<()> {
         let record = json!({
-            "name": self.name, "words": self.words, "pid": self.pid, "started": self.started,
+            "name": self.name, "node": self.node.name(), "words": self.words, "pid": self.pid,
+            "started": self.started,
         });
         state.write(&format!("processes/{}.json", self.name), &format!("{record:#}")).map(|_| ())
     }
@@ -126,6 +135,7 @@ impl Process {
         let words = record["words"].as_array()?.iter();
         Some(Self {
             name: record["name"].as_str()?.to_owned(),
+            node: record["node"].as_str().map_or(Some(NodeId::First), NodeId::named)?,
             words: words.map(|word| word.as_str().map(str::to_owned)).collect::<Option<_>>()?,
             pid: record["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()),
             started: record["started"].as_u64(),
@@ -154,14 +164,14 @@ fn state_and_start(pid: i32) -> Option<(char, u64)> {
     Some((state, words.nth(18)?.parse().ok()?))
 }
 
-/// Starts a program in the namespaces of the cluster, its output in the log of its name.
+/// Starts a program in the namespaces of a node, its output in the log of its name there.
 ///
 /// # Errors
 /// When it cannot be started.
-pub fn start(state: &State, name: &str, words: Vec<String>) -> Result<()> {
-    let process = Process { name: name.to_owned(), words, pid: None, started: None };
+pub fn start(state: &State, node: NodeId, name: &str, words: Vec<String>) -> Result<()> {
+    let process = Process::new(node.record(name), node, words);
     process.write(state)?;
-    restart(state, name)
+    restart(state, &process.name)
 }
 
 /// Starts a program again as it was started before.
@@ -192,7 +202,7 @@ pub fn spawn_from_record(state: &State, name: &str) -> Result<u32> {
         .append(true)
         .open(&log_path)
         .with_context(|| format!("cannot write {}", log_path.display()))?;
-    enter(state)?;
+    enter(state, process.node)?;
     let (program, words) = process.words.split_first().context("a record without a program")?;
     let child = Command::new(program)
         .args(words)
@@ -210,13 +220,19 @@ pub fn spawn_from_record(state: &State, name: &str) -> Result<u32> {
     Ok(child.id())
 }
 
-/// Moves this process into the namespaces; programs that it starts belong there.
+/// The first process in the namespaces of a node.
+fn first_pid(state: &State, node: NodeId) -> Result<i32> {
+    let first = Process::read(state, &node.record(crate::namespaces::NAME))?;
+    let running = first.pid.filter(|_| first.is_running());
+    running.with_context(|| format!("the node {} is not running", node.name()))
+}
+
+/// Moves this process into the namespaces of a node; programs that it starts belong there.
 ///
 /// # Errors
-/// When the cluster is not running.
-pub fn enter(state: &State) -> Result<()> {
-    let first = Process::read(state, crate::namespaces::NAME)?;
-    let pid = first.pid.filter(|_| first.is_running()).context("the cluster is not running")?;
+/// When the node is not running.
+pub fn enter(state: &State, node: NodeId) -> Result<()> {
+    let pid = first_pid(state, node)?;
     for (name, kind) in [
         ("net", LinkNameSpaceType::Network),
         ("pid", LinkNameSpaceType::ProcessID),
@@ -229,13 +245,12 @@ pub fn enter(state: &State) -> Result<()> {
     Ok(())
 }
 
-/// A command that runs in the namespaces, for programs that end by themselves.
+/// A command that runs in the namespaces of a node, for programs that end by themselves.
 ///
 /// # Errors
-/// When the cluster is not running.
-pub fn inside(state: &State, program: &str, words: &[&str]) -> Result<Command> {
-    let first = Process::read(state, crate::namespaces::NAME)?;
-    let pid = first.pid.filter(|_| first.is_running()).context("the cluster is not running")?;
+/// When the node is not running.
+pub fn inside(state: &State, node: NodeId, program: &str, words: &[&str]) -> Result<Command> {
+    let pid = first_pid(state, node)?;
     let mut command = Command::new("nsenter");
     command.args(["--target", &pid.to_string(), "--mount", "--net", "--pid", "--", program]);
     command.args(words);
@@ -248,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_process_is_distinguished_from_another_with_its_pid() {
-        let mut us = Process { name: "us".into(), words: vec![], pid: None, started: None };
+        let mut us = Process::new("us".into(), NodeId::First, vec![]);
         assert!(!us.is_running());
         us.is_now(std::process::id()).unwrap();
         assert!(us.is_running());

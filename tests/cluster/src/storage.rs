@@ -1,20 +1,28 @@
-//! Storage: a driver with all features, one with none, and local volumes as an administrator creates them.
+//! Storage: a driver with all features, one with none, and local volumes as an administrator creates them. In a cluster of two
+//! nodes also a driver whose volumes stay on a node, and one whose volumes are attached to one node at a time.
 
 use std::fs::{self, File};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::addresses::NODE_NAME;
+use crate::node_id::NodeId;
 use crate::processes::{self, inside};
 use crate::shell;
 use crate::state::State;
 use crate::tools::Tools;
+use crate::up::Mode;
 
 /// The driver with snapshots, clones and expansion; also its snapshot class.
 const FULL: &str = "loop.csi.cdi.test";
 /// The same program without any of that.
 const PLAIN: &str = "plain.csi.cdi.test";
+/// The same, with volumes that are local to a node.
+const LOCAL: &str = "local.csi.cdi.test";
+/// The same, with volumes that have to be detached from a node before another one can use them.
+const FENCED: &str = "fenced.csi.cdi.test";
 /// Local volumes of each mode.
 const LOCAL_VOLUMES: usize = 4;
 const LOCAL_BYTES: u64 = 1 << 30;
@@ -59,16 +67,25 @@ pub fn local_volumes(state: &State, tools: &Tools) -> Result<()> {
 ///
 /// # Errors
 /// When one cannot be created.
-pub fn classes(state: &State, tools: &Tools) -> Result<()> {
-    let objects = [
-        driver(FULL),
-        driver(PLAIN),
+pub fn classes(state: &State, tools: &Tools, mode: Mode) -> Result<()> {
+    let mut objects = vec![
+        driver(FULL, false),
+        driver(PLAIN, false),
         class("csi", FULL, "Immediate", true),
         class("csi-wait", FULL, "WaitForFirstConsumer", true),
         class("plain", PLAIN, "Immediate", false),
         class("plain-wait", PLAIN, "WaitForFirstConsumer", false),
         class("local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer", false),
     ];
+    if mode == Mode::TwoNodes {
+        objects.extend([
+            driver(LOCAL, false),
+            driver(FENCED, true),
+            class("node-wait", LOCAL, "WaitForFirstConsumer", false),
+            class("fenced", FENCED, "Immediate", false),
+            class("fenced-wait", FENCED, "WaitForFirstConsumer", false),
+        ]);
+    }
     apply(state, tools, &objects)?;
     let snapshots = json!({
         "apiVersion": "snapshot.storage.k8s.io/v1",
@@ -83,50 +100,124 @@ pub fn classes(state: &State, tools: &Tools) -> Result<()> {
     })
 }
 
-/// Starts the drivers and their sidecars as processes next to kubelet, and the controller of snapshots.
+/// A driver, and the sidecars that turn requests of the API into calls to it.
+struct Driver {
+    name: &'static str,
+    /// For names of programs and folders.
+    short: &'static str,
+    flags: &'static [&'static str],
+    /// Each with an option of its own.
+    sidecars: &'static [(&'static str, &'static str)],
+}
+
+const PROVISIONER: (&str, &str) = ("provisioner", "--extra-create-metadata");
+
+const DRIVERS: [Driver; 2] = [
+    Driver {
+        name: FULL,
+        short: "csi",
+        flags: &[],
+        sidecars: &[
+            PROVISIONER,
+            ("snapshotter", "--extra-create-metadata"),
+            ("resizer", "--handle-volume-inuse-error=false"),
+        ],
+    },
+    Driver { name: PLAIN, short: "csi-plain", flags: &["-plain"], sidecars: &[PROVISIONER] },
+];
+
+const DRIVERS_OF_TWO_NODES: [Driver; 2] = [
+    Driver {
+        name: LOCAL,
+        short: "csi-local",
+        flags: &["-plain", "-local"],
+        sidecars: &[PROVISIONER],
+    },
+    Driver {
+        name: FENCED,
+        short: "csi-fenced",
+        flags: &["-plain", "-fenced"],
+        sidecars: &[PROVISIONER, ("attacher", "--worker-threads=10")],
+    },
+];
+
+/// Starts the drivers as processes next to each kubelet, their sidecars next to the first one, and the controller of snapshots.
 ///
 /// # Errors
 /// When one does not start.
 pub fn drivers(state: &State, tools: &Tools) -> Result<()> {
     let kubeconfig = format!("--kubeconfig={}", state.kubeconfig().display());
-    for (name, short) in [(FULL, "csi"), (PLAIN, "csi-plain")] {
-        let socket = state.text(&format!("kubelet/plugins/{name}/csi.sock"));
-        let mut words = vec![
-            tools.path("loopcsi")?,
-            format!("-name={name}"),
-            format!("-folder={}", state.text(&format!("volumes/{short}"))),
-            format!("-socket={socket}"),
-            format!(
-                "-register={}",
-                state.text(&format!("kubelet/plugins_registry/{name}-reg.sock"))
-            ),
-            format!("-node={NODE_NAME}"),
-        ];
-        if name == PLAIN {
-            words.push("-plain".into());
+    let nodes = state.nodes();
+    let mut all: Vec<&Driver> = DRIVERS.iter().collect();
+    if nodes.len() > 1 {
+        all.extend(&DRIVERS_OF_TWO_NODES);
+    }
+    for Driver { name, short, flags, sidecars } in all {
+        for &node in &nodes {
+            let registration = format!("plugins_registry/{name}-reg.sock");
+            let mut words = vec![
+                tools.path("loopcsi")?,
+                format!("-name={name}"),
+                format!("-folder={}", state.text(&format!("volumes/{short}"))),
+                format!("-socket={}", socket(state, node, name)),
+                format!("-register={}", state.kubelet_path(node, &registration).display()),
+                format!("-node={}", node.name()),
+            ];
+            words.extend(flags.iter().map(|&flag| flag.to_owned()));
+            processes::start(state, node, &format!("{short}-driver"), words)?;
         }
-        processes::start(state, &format!("{short}-driver"), words)?;
-        let mut sidecars = vec![("provisioner", "--extra-create-metadata")];
-        if name == FULL {
-            sidecars.push(("snapshotter", "--extra-create-metadata"));
-            sidecars.push(("resizer", "--handle-volume-inuse-error=false"));
-        }
-        for (sidecar, option) in sidecars {
+        for (sidecar, option) in *sidecars {
             let words = vec![
                 tools.path(&format!("csi-{sidecar}"))?,
                 kubeconfig.clone(),
-                format!("--csi-address={socket}"),
-                option.into(),
+                format!("--csi-address={}", socket(state, NodeId::First, name)),
+                (*option).to_owned(),
                 // A failed attempt is repeated soon, so that a test sees its result.
                 "--retry-interval-max=5s".into(),
                 "--kube-api-qps=100".into(),
                 "--kube-api-burst=200".into(),
             ];
-            processes::start(state, &format!("{short}-{sidecar}"), words)?;
+            processes::start(state, NodeId::First, &format!("{short}-{sidecar}"), words)?;
         }
     }
     let words = vec![tools.path("snapshot-controller")?, kubeconfig];
-    processes::start(state, "snapshot-controller", words)
+    processes::start(state, NodeId::First, "snapshot-controller", words)
+}
+
+fn socket(state: &State, node: NodeId, driver: &str) -> String {
+    state.kubelet_path(node, &format!("plugins/{driver}/csi.sock")).display().to_string()
+}
+
+/// The records of loop devices by which a node reaches the volumes of all drivers: a file each, with the path of the device.
+fn device_records(state: &State, node: NodeId) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for Driver { short, .. } in DRIVERS.iter().chain(&DRIVERS_OF_TWO_NODES) {
+        let records = state.path(&format!("volumes/{short}/devices")).join(node.name());
+        for record in fs::read_dir(records).into_iter().flatten() {
+            found.push(record?.path());
+        }
+    }
+    Ok(found)
+}
+
+/// The loop devices by which a node reaches volumes.
+///
+/// # Errors
+/// When a record cannot be read.
+pub fn devices_of(state: &State, node: NodeId) -> Result<Vec<PathBuf>> {
+    let read = |path: PathBuf| Ok(fs::read_to_string(path)?.into());
+    device_records(state, node)?.into_iter().map(read).collect()
+}
+
+/// Removes the records of a node's loop devices, after they were detached.
+///
+/// # Errors
+/// When one cannot be removed.
+pub fn remove_device_records(state: &State, node: NodeId) -> Result<()> {
+    for record in device_records(state, node)? {
+        fs::remove_file(&record).with_context(|| format!("cannot remove {}", record.display()))?;
+    }
+    Ok(())
 }
 
 fn apply(state: &State, tools: &Tools, objects: &[Value]) -> Result<()> {
@@ -137,12 +228,12 @@ fn apply(state: &State, tools: &Tools, objects: &[Value]) -> Result<()> {
     shell::output(&mut kubectl).map(|_| ())
 }
 
-fn driver(name: &str) -> Value {
+fn driver(name: &str, is_attached: bool) -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIDriver",
         "metadata": {"name": name},
-        "spec": {"attachRequired": false, "podInfoOnMount": false, "fsGroupPolicy": "File"},
+        "spec": {"attachRequired": is_attached, "podInfoOnMount": false, "fsGroupPolicy": "File"},
     })
 }
 
@@ -189,7 +280,12 @@ fn local_device(state: &State, number: usize) -> Result<Value> {
         .and_then(|file| file.set_len(LOCAL_BYTES))
         .with_context(|| format!("cannot make {}", path.display()))?;
     let backing = path.display().to_string();
-    let device = shell::output(&mut inside(state, "losetup", &["--find", "--show", &backing])?)
-        .context("cannot create loop devices")?;
+    let device = shell::output(&mut inside(
+        state,
+        NodeId::First,
+        "losetup",
+        &["--find", "--show", &backing],
+    )?)
+    .context("cannot create loop devices")?;
     Ok(local(&format!("local-device-{number}"), "Block", device.trim()))
 }

@@ -51,6 +51,7 @@ pub const NODE: Group = Group {
     name: "node",
     module: "node",
     programs: &[
+        ("csi-attacher", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher"),
         (
             "csi-provisioner",
             "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner",

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::addresses::NODE_NAME;
 use crate::down::{self, Settings};
+use crate::node_id::NodeId;
 use crate::processes::Process;
 use crate::shell;
 use crate::state::State;
@@ -22,6 +22,8 @@ pub(crate) const PROGRAM: &str = "program";
 pub enum Mode {
     /// A node that runs pods.
     Whole,
+    /// Two of them, and storage that differs between them.
+    TwoNodes,
     /// A simulated node, with pods and volumes that do nothing: for thousands of objects.
     ControlPlane,
 }
@@ -40,19 +42,24 @@ pub fn up(state: &State, mode: Mode) -> Result<()> {
     state.write(PROGRAM, &us.display().to_string())?;
     Settings::read(state)?.write(state)?;
     namespaces::create(state)?;
+    if mode == Mode::TwoNodes {
+        namespaces::create_second(state)?;
+    }
     pki::make(state)?;
     control_plane::start(state, &tools, mode)?;
     storage::define(state, &tools)?;
-    storage::classes(state, &tools)?;
+    storage::classes(state, &tools, mode)?;
     match mode {
-        Mode::Whole => {
+        Mode::Whole | Mode::TwoNodes => {
             node::start(state, &tools)?;
             storage::drivers(state, &tools)?;
             storage::local_volumes(state, &tools)?;
         }
         Mode::ControlPlane => node::simulate(state, &tools)?,
     }
-    wait_for_node(state, &tools)?;
+    for node in state.nodes() {
+        wait_for_node(state, &tools, node)?;
+    }
     wait_for_account(state, &tools)?;
     eprintln!(
         "the cluster is up after {} s; KUBECONFIG={}",
@@ -62,12 +69,12 @@ pub fn up(state: &State, mode: Mode) -> Result<()> {
     Ok(())
 }
 
-fn wait_for_node(state: &State, tools: &Tools) -> Result<()> {
+fn wait_for_node(state: &State, tools: &Tools, node: NodeId) -> Result<()> {
     let mut wait = kubectl(state, tools)?;
-    wait.args(["wait", "--for=condition=Ready", "--timeout=60s", &format!("node/{NODE_NAME}")]);
+    wait.args(["wait", "--for=condition=Ready", "--timeout=60s", &format!("node/{}", node.name())]);
     shell::wait("the node", Duration::from_secs(90), || {
         let mut get = kubectl(state, tools)?;
-        shell::output(get.args(["get", "node", NODE_NAME]))
+        shell::output(get.args(["get", "node", node.name()]))
     })?;
     shell::output(&mut wait).map(|_| ())
 }

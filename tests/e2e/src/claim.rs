@@ -13,6 +13,7 @@ pub struct Claim {
     class: String,
     mode: &'static str,
     size: String,
+    access: &'static str,
     source: Option<Value>,
 }
 
@@ -29,7 +30,14 @@ impl Claim {
 
     fn new(name: &str, class: &str, size: &str, mode: &'static str) -> Self {
         let (name, class, size) = (name.to_owned(), class.to_owned(), size.to_owned());
-        Self { name, class, mode, size, source: None }
+        Self { name, class, mode, size, access: "ReadWriteOnce", source: None }
+    }
+
+    /// To be written by pods of several nodes.
+    #[must_use]
+    pub fn many(mut self) -> Self {
+        self.access = "ReadWriteMany";
+        self
     }
 
     /// Begins as a copy of another PVC.
@@ -55,7 +63,7 @@ impl Claim {
         let mut object = json!({
             "metadata": {"name": self.name},
             "spec": {
-                "accessModes": ["ReadWriteOnce"],
+                "accessModes": [self.access],
                 "storageClassName": self.class,
                 "volumeMode": self.mode,
                 "resources": {"requests": {"storage": self.size}},

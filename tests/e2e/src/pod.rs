@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use cluster::NodeId;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
 use serde_json::{Value, json};
@@ -29,6 +30,7 @@ pub struct PodPlan {
     volumes: Vec<Value>,
     mounts: Vec<Value>,
     devices: Vec<Value>,
+    node: Option<NodeId>,
 }
 
 impl PodPlan {
@@ -44,7 +46,15 @@ impl PodPlan {
             volumes: Vec::new(),
             mounts: Vec::new(),
             devices: Vec::new(),
+            node: None,
         }
+    }
+
+    /// On this node, which the scheduler chooses for no other reason.
+    #[must_use]
+    pub fn on(mut self, node: NodeId) -> Self {
+        self.node = Some(node);
+        self
     }
 
     /// Another image than the rig's own.
@@ -93,9 +103,11 @@ impl PodPlan {
     }
 
     fn object(&self) -> Value {
+        let selector = self.node.map(|node| json!({"kubernetes.io/hostname": node.name()}));
         json!({
             "metadata": {"name": self.name, "labels": self.labels},
             "spec": {
+                "nodeSelector": selector,
                 "restartPolicy": self.restart,
                 "terminationGracePeriodSeconds": 1,
                 "automountServiceAccountToken": false,

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::test::{PROGRAMS_ARE_BUILT, Report, note_skipped};
 use crate::{deps, shell};
 
-pub use suite::{run as run_tests, run_with_machines};
+pub use suite::{run as run_tests, run_with_machines, run_with_two_nodes};
 
 /// What the tests of virtual machines take of KubeVirt: the whole of it, or its launcher alone.
 const KUBEVIRT: &str = "kubevirt-all";
@@ -59,6 +59,7 @@ pub fn run(arguments: &[&str]) -> Result<()> {
     match arguments {
         ["test"] => return crate::test::run_cluster_tests(),
         ["test", "--kubevirt"] => return crate::test::run_kubevirt_tests(),
+        ["test", "--nodes", "2"] => return crate::test::run_tests_of_two_nodes(),
         ["install", options @ ..] => return install::run(options),
         ["update", names @ ..] if !names.is_empty() => return install::update(names),
         ["update"] => {
@@ -127,17 +128,16 @@ pub fn is_possible() -> Result<bool> {
     Ok(shell::in_ci() || deps::is_root()?)
 }
 
-/// Builds what the tests of the cluster take: its programs, `virtctl`, this much of KubeVirt, and this workspace.
+/// Builds what the tests of the cluster take: its programs, these groups of others, and this workspace.
 ///
 /// # Errors
 /// When something cannot be built.
-pub fn prepare_tests(report: &mut Report, kubevirt: &str) -> Result<()> {
+pub fn prepare_tests(report: &mut Report, groups: &[&str]) -> Result<()> {
     deps::install_or_warn(deps::CLUSTER)?;
     shell::headline("the programs of the cluster, and the tests that need one");
     report.time("build the cluster's programs", || {
         program(&["tools"])?;
-        program(&["tools", "virtctl"])?;
-        program(&["tools", kubevirt])
+        groups.iter().try_for_each(|group| program(&["tools", group]))
     })?;
     report.time("compile the system tests", || shell::run(&mut cargo_build_all()))
 }

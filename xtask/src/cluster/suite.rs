@@ -19,6 +19,8 @@ const SYSTEM: &[&str] = &["control", "golden", "clones", "machines"];
 const OPERATOR: &[&str] = &["operator"];
 /// Tests with virtual machines of the whole of KubeVirt. They are no part of CI: its programs take minutes to build.
 const MACHINES: &[&str] = &["kubevirt"];
+/// Tests of two nodes. They are no part of CI: the tests wait until nodes are lost.
+const TWO_NODES: &[&str] = &["nodes"];
 /// Compares permissions with the requests that all tests before it have caused.
 const PERMISSIONS: &[&str] = &["rights"];
 
@@ -35,7 +37,7 @@ const REPEATED_MAX: usize = 5;
 /// # Errors
 /// When a test fails twice, or something is left.
 pub fn run(report: &mut Report) -> Result<()> {
-    prepare_tests(report, LAUNCHER)?;
+    prepare_tests(report, &["virtctl", LAUNCHER])?;
     shell::headline("cluster, round 1 of 2: this project installed");
     in_cluster(|| {
         report.time("install in the cluster", || {
@@ -58,7 +60,7 @@ pub fn run(report: &mut Report) -> Result<()> {
 /// # Errors
 /// When a test fails twice, or something is left.
 pub fn run_with_machines(report: &mut Report) -> Result<()> {
-    prepare_tests(report, KUBEVIRT)?;
+    prepare_tests(report, &["virtctl", KUBEVIRT])?;
     shell::headline("cluster with this project and KubeVirt");
     in_cluster(|| {
         report.time("install in the cluster", || {
@@ -69,10 +71,30 @@ pub fn run_with_machines(report: &mut Report) -> Result<()> {
     })
 }
 
+/// Brings a cluster of two nodes up, installs this project, runs the tests of two nodes, takes the cluster down and looks for what
+/// was left.
+///
+/// # Errors
+/// When a test fails twice, or something is left.
+pub fn run_with_two_nodes(report: &mut Report) -> Result<()> {
+    prepare_tests(report, &[])?;
+    shell::headline("cluster of two nodes with this project");
+    in_cluster_of(&["up", "--nodes", "2"], || {
+        report.time("install in the cluster", || {
+            install::install(Profile::Tests, install::Method::Manifests)
+        })?;
+        run_programs("tests of two nodes", TWO_NODES, report)
+    })
+}
+
 fn in_cluster(tests: impl FnOnce() -> Result<()>) -> Result<()> {
+    in_cluster_of(&["up"], tests)
+}
+
+fn in_cluster_of(up: &[&str], tests: impl FnOnce() -> Result<()>) -> Result<()> {
     let begin = Instant::now();
     let before = Traces::read()?;
-    program(&["up"])?;
+    program(up)?;
     let outcome = tests();
     program(&["down"])?;
     outcome?;

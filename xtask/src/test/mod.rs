@@ -57,6 +57,14 @@ pub fn run_kubevirt_tests() -> Result<()> {
     with_report(cluster::run_with_machines)
 }
 
+/// Runs the tests of two nodes.
+///
+/// # Errors
+/// When one fails twice, or the cluster leaves something.
+pub fn run_tests_of_two_nodes() -> Result<()> {
+    with_report(cluster::run_with_two_nodes)
+}
+
 /// The closing lines come in any case.
 fn with_report(tests: impl FnOnce(&mut Report) -> Result<()>) -> Result<()> {
     let mut report = Report::new()?;

@@ -22,17 +22,21 @@ const (
 type controller struct {
 	csi.UnimplementedControllerServer
 	store *store
-	plain bool
+	name  string
+	kind  kind
 }
 
 func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	kinds := []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}
-	if !c.plain {
+	if !c.kind.plain {
 		kinds = append(kinds,
 			csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
 			csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
 			csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		)
+	}
+	if c.kind.fenced {
+		kinds = append(kinds, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 	}
 	answer := &csi.ControllerGetCapabilitiesResponse{}
 	for _, kind := range kinds {
@@ -93,12 +97,27 @@ func (c *controller) CreateVolume(ctx context.Context, request *csi.CreateVolume
 	if err != nil {
 		return nil, err
 	}
-	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
+	volume := &csi.Volume{
 		VolumeId:      request.GetName(),
 		CapacityBytes: bytes,
 		ContentSource: request.GetVolumeContentSource(),
-	}}, nil
+	}
+	if c.kind.local {
+		preferred := request.GetAccessibilityRequirements().GetPreferred()
+		if len(preferred) == 0 {
+			return nil, status.Error(codes.InvalidArgument, "a local volume is made on a node: none is preferred")
+		}
+		volume.AccessibleTopology = preferred[:1]
+		volume.VolumeContext = map[string]string{homeKey: preferred[0].GetSegments()[topologyKey(c.name)]}
+	}
+	return &csi.CreateVolumeResponse{Volume: volume}, nil
 }
+
+// homeKey is the entry of a local volume's context that names its node.
+const homeKey = "node"
+
+// topologyKey is the label of nodes that the volumes of a local driver are bound to.
+func topologyKey(driver string) string { return driver + "/node" }
 
 // willing does what the storage class wants to happen to whoever asks for a copy: nothing, a refusal, or no answer.
 func willing(ctx context.Context, copies string) error {
@@ -121,7 +140,7 @@ func (c *controller) source(from *csi.VolumeContentSource) (string, int64, error
 	switch {
 	case from == nil:
 		return "", 0, nil
-	case c.plain:
+	case c.kind.plain:
 		return "", 0, status.Error(codes.InvalidArgument, "this driver copies nothing")
 	case from.GetSnapshot() != nil:
 		id = from.GetSnapshot().GetSnapshotId()

@@ -12,8 +12,8 @@ import (
 // identity says who the driver is.
 type identity struct {
 	csi.UnimplementedIdentityServer
-	name  string
-	plain bool
+	name string
+	kind kind
 }
 
 func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
@@ -24,9 +24,14 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	capabilities := []*csi.PluginCapability{{Type: &csi.PluginCapability_Service_{
 		Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE},
 	}}}
-	if !i.plain {
+	if !i.kind.plain {
 		capabilities = append(capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{
 			VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE},
+		}})
+	}
+	if i.kind.local {
+		capabilities = append(capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
+			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS},
 		}})
 	}
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: capabilities}, nil

@@ -18,17 +18,22 @@ import (
 type nodeService struct {
 	csi.UnimplementedNodeServer
 	store *store
-	name  string
-	plain bool
+	// The names of the driver and of the node.
+	driver, name string
+	kind         kind
 }
 
 func (n *nodeService) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: n.name}, nil
+	info := &csi.NodeGetInfoResponse{NodeId: n.name}
+	if n.kind.local {
+		info.AccessibleTopology = &csi.Topology{Segments: map[string]string{topologyKey(n.driver): n.name}}
+	}
+	return info, nil
 }
 
 func (n *nodeService) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	kinds := []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}
-	if !n.plain {
+	if !n.kind.plain {
 		kinds = append(kinds, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
 	}
 	answer := &csi.NodeGetCapabilitiesResponse{}
@@ -41,18 +46,28 @@ func (n *nodeService) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilit
 }
 
 func (n *nodeService) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	path, err := n.existing(request.GetVolumeId())
-	if err != nil {
+	id := request.GetVolumeId()
+	if _, err := n.existing(id); err != nil {
 		return nil, err
+	}
+	if home := request.GetVolumeContext()[homeKey]; n.kind.local && home != n.name {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s is on %s, not on %s", id, home, n.name)
 	}
 	n.store.lock.Lock()
 	defer n.store.lock.Unlock()
-	device, err := attach(ctx, path)
-	if err != nil {
+	if err := n.isAttachedHere(id); err != nil {
 		return nil, err
 	}
 	if request.GetVolumeCapability().GetBlock() != nil {
-		return &csi.NodeStageVolumeResponse{}, nil
+		_, err := n.store.attach(ctx, n.name, id)
+		return &csi.NodeStageVolumeResponse{}, err
+	}
+	if err := n.store.usedExclusively(ctx, n.name, id); err != nil {
+		return nil, err
+	}
+	device, err := n.store.attach(ctx, n.name, id)
+	if err != nil {
+		return nil, err
 	}
 	target := request.GetStagingTargetPath()
 	if err := os.MkdirAll(target, 0o750); err != nil {
@@ -96,27 +111,25 @@ func (n *nodeService) NodeUnstageVolume(ctx context.Context, request *csi.NodeUn
 			return nil, err
 		}
 	}
-	path := n.store.volume(request.GetVolumeId())
-	if _, exists, err := size(path); err != nil || !exists {
+	if _, exists, err := size(n.store.volume(request.GetVolumeId())); err != nil || !exists {
 		return &csi.NodeUnstageVolumeResponse{}, err
 	}
-	device, err := loopOf(ctx, path)
-	if err == nil && device != "" {
-		_, err = run(ctx, "losetup", "--detach", device)
-	}
-	return &csi.NodeUnstageVolumeResponse{}, err
+	return &csi.NodeUnstageVolumeResponse{}, n.store.detach(ctx, n.name, request.GetVolumeId())
 }
 
 func (n *nodeService) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	path, err := n.existing(request.GetVolumeId())
-	if err != nil {
+	if _, err := n.existing(request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	n.store.lock.Lock()
 	defer n.store.lock.Unlock()
+	if err := n.isAttachedHere(request.GetVolumeId()); err != nil {
+		return nil, err
+	}
 	source, target := request.GetStagingTargetPath(), request.GetTargetPath()
 	if request.GetVolumeCapability().GetBlock() != nil {
-		if source, err = loopOf(ctx, path); err != nil {
+		var err error
+		if source, err = n.store.deviceOf(ctx, n.name, request.GetVolumeId()); err != nil {
 			return nil, err
 		}
 		if source == "" {
@@ -139,6 +152,7 @@ func (n *nodeService) NodePublishVolume(ctx context.Context, request *csi.NodePu
 	if _, err := run(ctx, "mount", "--bind", source, target); err != nil {
 		return nil, err
 	}
+	var err error
 	if request.GetReadonly() && request.GetVolumeCapability().GetBlock() == nil {
 		_, err = run(ctx, "mount", "-o", "remount,bind,ro", target)
 	}
@@ -168,7 +182,7 @@ func (n *nodeService) NodeExpandVolume(ctx context.Context, request *csi.NodeExp
 	}
 	n.store.lock.Lock()
 	defer n.store.lock.Unlock()
-	device, err := attach(ctx, path)
+	device, err := n.store.attach(ctx, n.name, request.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,8 +21,37 @@ import (
 // what an earlier one made. A copy is made aside and renamed into its place.
 type store struct {
 	folder string
-	// One change at a time: the driver serves tests, not throughput.
-	lock sync.Mutex
+	// One change at a time, of the drivers of all nodes: they serve tests, not throughput.
+	lock folderLock
+}
+
+// folderLock is held by one driver of all that share a folder. The kernel releases the lock of one that was killed.
+type folderLock struct {
+	path  string
+	own   sync.Mutex
+	taken *os.File
+}
+
+func (l *folderLock) Lock() {
+	l.own.Lock()
+	file, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
+	for err == nil {
+		if err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err == nil {
+			break
+		}
+		if errors.Is(err, syscall.EINTR) {
+			err = nil
+		}
+	}
+	if err != nil {
+		log.Fatalf("cannot lock %s: %v", l.path, err)
+	}
+	l.taken = file
+}
+
+func (l *folderLock) Unlock() {
+	l.taken.Close()
+	l.own.Unlock()
 }
 
 func (s *store) volume(id string) string   { return filepath.Join(s.folder, "volumes", id) }
@@ -85,27 +116,34 @@ func (s *store) place(coming, target string, size int64) error {
 	return os.Rename(coming, target)
 }
 
-// settle brings what a running pod wrote into the backing file, and keeps its file system still until it is called back.
+// settle brings what running pods wrote into the backing file, and keeps its file system still until it is called back. A file
+// system that is mounted by another node is synchronized, and not frozen.
 func settle(ctx context.Context, backing string) (func(), error) {
-	device, err := loopOf(ctx, backing)
-	if err != nil || device == "" {
-		return func() {}, err
-	}
-	mount, err := mountOf(device)
+	devices, err := loopsOver(ctx, backing)
 	if err != nil {
 		return nil, err
 	}
-	if mount != "" {
+	thaw := func() {}
+	for _, device := range devices {
+		mount, err := mountOf(device)
+		if err != nil {
+			return nil, err
+		}
+		if mount == "" {
+			if _, err := run(ctx, "blockdev", "--flushbufs", device); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if _, err := run(ctx, "fsfreeze", "--freeze", mount); err != nil {
 			return nil, err
 		}
-		return func() {
+		thaw = func() {
 			// Whatever became of the request: a file system left frozen would hang its pod.
 			_, _ = run(context.WithoutCancel(ctx), "fsfreeze", "--unfreeze", mount)
-		}, nil
+		}
 	}
-	_, err = run(ctx, "blockdev", "--flushbufs", device)
-	return func() {}, err
+	return thaw, nil
 }
 
 // mountOf is where the file system of a device is mounted as a whole, or nothing. A file of it may be mounted too, as KubeVirt
@@ -125,23 +163,10 @@ func mountOf(device string) (string, error) {
 	return "", nil
 }
 
-// loopOf is the loop device over a file, or nothing.
-func loopOf(ctx context.Context, backing string) (string, error) {
+// loopsOver lists the loop devices over a file.
+func loopsOver(ctx context.Context, backing string) ([]string, error) {
 	text, err := run(ctx, "losetup", "--noheadings", "--output", "NAME", "--associated", backing)
-	if err != nil {
-		return "", err
-	}
-	device, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return strings.TrimSpace(device), nil
-}
-
-// attach gives a file its loop device, the one that it has or a new one.
-func attach(ctx context.Context, backing string) (string, error) {
-	if device, err := loopOf(ctx, backing); err != nil || device != "" {
-		return device, err
-	}
-	text, err := run(ctx, "losetup", "--find", "--show", backing)
-	return strings.TrimSpace(text), err
+	return strings.Fields(text), err
 }
 
 func run(ctx context.Context, program string, words ...string) (string, error) {
