@@ -49,6 +49,8 @@ pub mod reason {
     pub const COMPLETED: &str = "Completed";
     /// The worker failed.
     pub const ERROR: &str = "Error";
+    /// The node of the worker does not report any more: whether the worker runs is not known.
+    pub const NODE_LOST: &str = "NodeLost";
     /// The kernel killed the worker because memory was exhausted.
     pub const OOM_KILLED: &str = "OOMKilled";
     /// The worker's container image cannot be pulled.

@@ -6,13 +6,17 @@ use api::conditions::reason;
 use contract::ByteCount;
 use contract::import::texts::{LARGER_THAN, TOO_SMALL};
 use contract::termination::ExitMessage;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus,
+};
 
 /// The message for every error that means that an image does not fit. Clients match it; the sizes follow it.
 const TOO_SMALL_MESSAGE: &str = "DataVolume too small to contain image";
 const PULL_FAILED: &str = "failed to pull image";
 const PULL_REASONS: [&str; 3] = ["ImagePullBackOff", "ErrImagePull", "InvalidImageName"];
 const CRASH_LOOP: &str = "CrashLoopBackOff";
+/// The kubelet's reason for a pod that is not ready although its containers are.
+const GATES_NOT_READY: &str = "ReadinessGatesNotReady";
 
 /// The parts of a pod's status that matter to its PVC.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -82,6 +86,10 @@ pub fn report(pod: &Pod) -> Report {
     if report.running.is_some() {
         return report;
     }
+    if is_node_lost(status) {
+        report.running = Some((false, reason::NODE_LOST.into(), node_lost(pod)));
+        return report;
+    }
     if containers.iter().all(is_running) {
         report.running = Some((true, reason::POD_RUNNING.into(), String::new()));
         return report;
@@ -100,6 +108,28 @@ pub fn report(pod: &Pod) -> Report {
         report.running = Some((false, waiting_reason.to_owned(), message));
     }
     report
+}
+
+/// Whether the control plane has lost the node of a running pod. It then sets the condition `Ready` to false and leaves what the
+/// kubelet has reported last: containers that are ready. The kubelet itself reports that only of a pod with a readiness gate, and
+/// names it as the reason.
+fn is_node_lost(status: &PodStatus) -> bool {
+    let containers = status.container_statuses.as_deref().unwrap_or_default();
+    let mut conditions = status.conditions.iter().flatten();
+    let is_not_ready = conditions.any(|condition| {
+        condition.type_ == "Ready"
+            && condition.status == "False"
+            && condition.reason.as_deref() != Some(GATES_NOT_READY)
+    });
+    is_not_ready && containers.iter().all(|container| container.ready && is_running(container))
+}
+
+fn node_lost(pod: &Pod) -> String {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    format!(
+        "the node {node} of the pod {} does not respond; waiting until it does or the pod is deleted",
+        meta::name(&pod.metadata)
+    )
 }
 
 fn is_running(container: &ContainerStatus) -> bool {

@@ -221,6 +221,37 @@ fn running_condition_by_pod_status() {
 }
 
 #[test]
+fn worker_on_a_lost_node_is_not_reported_as_running() {
+    let lost = "the node node-2 of the pod importer-disk does not respond; \
+                waiting until it does or the pod is deleted";
+    // The container, then status and reason of the pod's condition `Ready`, then the condition `Running` of the PVC.
+    let table = [
+        ("ready", true, "True", None, ("true", "Pod is running", "")),
+        ("lost", true, "False", None, ("false", "NodeLost", lost)),
+        ("not ready", false, "False", Some("ContainersNotReady"), ("true", "Pod is running", "")),
+        ("gate", true, "False", Some("ReadinessGatesNotReady"), ("true", "Pod is running", "")),
+    ];
+    for (case, is_ready, status, reason, expected) in table {
+        let mut pod = pod("Running", json!({ "running": {} }), json!({}));
+        pod.spec = Some(
+            serde_json::from_value(json!({ "containers": [], "nodeName": "node-2" })).unwrap(),
+        );
+        let of_pod = pod.status.as_mut().unwrap();
+        of_pod.container_statuses.as_mut().unwrap()[0].ready = is_ready;
+        let ready = json!([{ "type": "Ready", "status": status, "reason": reason }]);
+        of_pod.conditions = Some(serde_json::from_value(ready).unwrap());
+        let plan = plan(&claim(json!({})), &pod);
+        let (running, reason, message) = expected;
+        assert_eq!(
+            running_condition(&plan),
+            (running.into(), reason.into(), message.into()),
+            "{case}"
+        );
+        assert_eq!(plan.pod, PodAction::Keep, "{case}");
+    }
+}
+
+#[test]
 fn reports_of_the_worker_are_recorded() {
     let message = json!({
         "preallocationApplied": true,
