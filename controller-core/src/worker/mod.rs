@@ -19,7 +19,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, NodeSelector,
     NodeSelectorRequirement, NodeSelectorTerm, PersistentVolumeClaim, Pod, PodSecurityContext,
-    PodSpec, ResourceRequirements, SeccompProfile, Secret, SecretKeySelector, SecurityContext,
+    PodSpec, PreferredSchedulingTerm, ResourceRequirements, SeccompProfile, Secret,
+    SecretKeySelector, SecurityContext,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -116,6 +117,8 @@ pub enum Error {
 
 /// The worker's container. Its name sorts before that of the container that serves an image.
 const IMPORTER: &str = "importer";
+/// The weight of the most important preference, as Kubernetes bounds it.
+const WEIGHT_MAX: i32 = 100;
 /// The container that serves an image which the node has pulled.
 const SERVER: &str = "server";
 /// The user that owns disks, in every image of this project and in KubeVirt.
@@ -427,6 +430,9 @@ fn node_selector(facts: &Facts, by_node: bool) -> Option<BTreeMap<String, String
 
 /// Where workers may run, and the node that the scheduler has chosen for the consumer of the PVC. As a rule for the
 /// scheduler, not as `nodeName`: a pod that bypasses the scheduler is not held by quotas and scheduling gates.
+///
+/// A PVC with a volume only prefers the node. The volume decides from where it can be reached: a worker that replaces another one
+/// must not wait for a node that is drained or lost.
 pub fn affinity(
     claim: &PersistentVolumeClaim,
     placement: Option<&NodePlacement>,
@@ -441,6 +447,13 @@ pub fn affinity(
     };
     let mut affinity = placed.unwrap_or_default();
     let rules = affinity.node_affinity.get_or_insert_default();
+    if claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some()) {
+        let term = NodeSelectorTerm { match_fields: Some(vec![here]), ..Default::default() };
+        let preferred =
+            rules.preferred_during_scheduling_ignored_during_execution.get_or_insert_default();
+        preferred.push(PreferredSchedulingTerm { preference: term, weight: WEIGHT_MAX });
+        return Some(affinity);
+    }
     let required = rules
         .required_during_scheduling_ignored_during_execution
         .get_or_insert_with(|| NodeSelector { node_selector_terms: Vec::new() });

@@ -338,6 +338,30 @@ fn only_vddk_sources_have_the_image_with_nbdkit() {
 }
 
 #[test]
+fn worker_of_a_pvc_with_a_volume_prefers_the_selected_node_and_does_not_require_it() {
+    let claim = |volume: Option<&str>| -> PersistentVolumeClaim {
+        serde_json::from_value(json!({
+            "metadata": { "name": "disk", "annotations": { request::SELECTED_NODE: "node-1" } },
+            "spec": { "volumeName": volume },
+        }))
+        .unwrap()
+    };
+    let term = json!({ "matchFields": [
+        { "key": "metadata.name", "operator": "In", "values": ["node-1"] },
+    ] });
+    let required = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [term],
+    } } });
+    let preferred = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
+        { "weight": 100, "preference": term },
+    ] } });
+    for (volume, expected) in [(None, required), (Some("pvc-1"), preferred)] {
+        let found = affinity(&claim(volume), None).unwrap();
+        assert_eq!(serde_json::to_value(found).unwrap(), expected, "{volume:?}");
+    }
+}
+
+#[test]
 fn worker_pod_meets_the_restricted_standard_and_has_the_placement() {
     let mut case = Case::new(json!({
         import::SOURCE: "vddk", request::SELECTED_NODE: "node-1", request::PRIORITY_CLASS: "high",
