@@ -1,5 +1,11 @@
-//! A cluster of two nodes, of `cargo xtask cluster up --nodes 2`: what the rig promises of it. With one node each test fails.
+//! A cluster of two nodes: what the rig promises of it, and this project there. `cargo xtask cluster up --nodes 2` creates one,
+//! `cargo xtask cluster install --tests --manifests` installs this project. With one node each test fails.
 
+mod installed;
+mod lost;
 mod network;
+mod placement;
+mod split;
 mod storage;
+mod upload;
 mod world;
