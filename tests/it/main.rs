@@ -49,3 +49,14 @@ fn each<T: Sync>(items: &[T], check: impl Fn(&T) + Sync) {
         }
     });
 }
+
+/// Compares a document in `docs` with the text that a test has made of its results. With `CDI_BLESS` it is written.
+fn compare_document(name: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    if std::env::var_os("CDI_BLESS").is_some() {
+        std::fs::write(&path, text).expect("cannot write the document");
+        return;
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == text, "docs/{name} differs from the results; CDI_BLESS=1 writes:\n{text}");
+}

@@ -12,6 +12,8 @@ use testkit::{
 };
 use tests::{Import, LIMIT, Pod, wires};
 
+use crate::compare_document;
+
 /// A kind of storage.
 #[derive(Clone, Copy)]
 struct Kind {
@@ -35,13 +37,7 @@ enum Storage {
     Device(LoopDevice),
 }
 
-const NETWORK: NetworkRules = NetworkRules {
-    direct_io: DirectIo::Accepted,
-    full_at: FullAt::Write,
-    capacity: 256 * MIB,
-    changes_modes: true,
-    syncs_directories: true,
-};
+const NETWORK: NetworkRules = NetworkRules::NFS;
 
 const KINDS: [Kind; 10] = [
     Kind { name: "ext4", create: Create::Local(FileSystemKind::Ext4, 128 * MIB) },
@@ -94,10 +90,6 @@ impl Kind {
                 Storage::Device(LoopDevice::filled_with(0xaa, len)?.with_sectors_of(sector))
             }
         })
-    }
-
-    fn network(rules: NetworkRules) -> Option<NetworkFileSystem> {
-        NetworkFileSystem::new(rules)
     }
 }
 
@@ -165,7 +157,7 @@ fn every_storage_gets_the_same_disks() {
         }
         rows.push((kind, behaviour(kind)));
     }
-    compare(&table(&rows));
+    compare_document("storage-matrix.md", &table(&rows));
 }
 
 /// What a storage makes of zeroes, and of the wish to allocate everything.
@@ -230,7 +222,7 @@ fn full_server_fails_the_import_whenever_it_reports_it() {
     let image = Image::from_bytes(&wire);
     for full_at in [FullAt::Write, FullAt::Sync] {
         let rules = NetworkRules { full_at, capacity: 16 * MIB, ..NETWORK };
-        let Some(storage) = Kind::network(rules) else { return };
+        let Some(storage) = NetworkFileSystem::new(rules) else { return };
         let target = storage.path().join("disk.img");
         let message = Import::new(image.path(), &target).refusal();
         let message = message.to_lowercase();
@@ -243,7 +235,7 @@ fn full_server_fails_the_import_whenever_it_reports_it() {
 #[test]
 fn writes_that_a_server_lost_fail_the_import() {
     for wire in wires().iter().filter(|wire| WIRES.contains(&wire.name)) {
-        let Some(storage) = Kind::network(NETWORK) else { return };
+        let Some(storage) = NetworkFileSystem::new(NETWORK) else { return };
         storage.lose_writes();
         let image = Image::from_bytes(&wire.bytes);
         let target = storage.path().join("disk.img");
@@ -253,7 +245,7 @@ fn writes_that_a_server_lost_fail_the_import() {
         assert!(!target.exists(), "{}", wire.name);
         assert!(storage.occupied() <= MIB, "{}: {}", wire.name, storage.occupied());
     }
-    let Some(storage) = Kind::network(NETWORK) else { return };
+    let Some(storage) = NetworkFileSystem::new(NETWORK) else { return };
     let Some(archive) = testkit::tar(&[("data", &[7; 300_000])]) else { return };
     storage.lose_writes();
     let image = Image::from_bytes(&archive);
@@ -326,17 +318,4 @@ fn table(rows: &[(&Kind, Option<Behaviour>)]) -> String {
         let _ = writeln!(text, "| {} | identical | {zeroes} | {preallocated} |", kind.name);
     }
     text
-}
-
-fn compare(text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/storage-matrix.md");
-    if std::env::var_os("CDI_BLESS").is_some() {
-        std::fs::write(&path, text).expect("cannot write the table");
-        return;
-    }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        kept == text,
-        "docs/storage-matrix.md differs from the results; CDI_BLESS=1 writes:\n{text}"
-    );
 }

@@ -65,16 +65,15 @@ pub struct NetworkRules {
     pub syncs_directories: bool,
 }
 
-impl Default for NetworkRules {
-    fn default() -> Self {
-        Self {
-            direct_io: DirectIo::Accepted,
-            full_at: FullAt::Write,
-            capacity: 256 << 20,
-            changes_modes: true,
-            syncs_directories: true,
-        }
-    }
+impl NetworkRules {
+    /// Those of NFS, with direct I/O and 256 MiB.
+    pub const NFS: Self = Self {
+        direct_io: DirectIo::Accepted,
+        full_at: FullAt::Write,
+        capacity: 256 << 20,
+        changes_modes: true,
+        syncs_directories: true,
+    };
 }
 
 /// A mounted network file system; unmounted on drop. Its content is in memory.
@@ -169,7 +168,7 @@ mod tests {
 
     #[test]
     fn files_of_a_network_file_system_follow_its_rules() {
-        let Some(storage) = NetworkFileSystem::new(NetworkRules::default()) else { return };
+        let Some(storage) = NetworkFileSystem::new(NetworkRules::NFS) else { return };
         let path = storage.path().join("disk.img");
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         file.set_len(10 << 20).unwrap();
@@ -200,7 +199,7 @@ mod tests {
 
     #[test]
     fn directories_are_made_listed_and_renamed() {
-        let Some(storage) = NetworkFileSystem::new(NetworkRules::default()) else { return };
+        let Some(storage) = NetworkFileSystem::new(NetworkRules::NFS) else { return };
         fs::create_dir_all(storage.path().join("a/b")).unwrap();
         fs::write(storage.path().join("a/b/file"), "text").unwrap();
         fs::rename(storage.path().join("a/b"), storage.path().join("c")).unwrap();
@@ -219,7 +218,7 @@ mod tests {
             (DirectIo::RefusedAtOpen, false, false),
             (DirectIo::RefusedAtWrite, true, false),
         ] {
-            let rules = NetworkRules { direct_io, ..NetworkRules::default() };
+            let rules = NetworkRules { direct_io, ..NetworkRules::NFS };
             let Some(storage) = NetworkFileSystem::new(rules) else { return };
             let path = storage.path().join("file");
             fs::write(&path, "text").unwrap();
@@ -238,7 +237,7 @@ mod tests {
     #[test]
     fn full_server_reports_it_at_once_or_once_at_the_end() {
         for full_at in [FullAt::Write, FullAt::Sync] {
-            let rules = NetworkRules { full_at, capacity: 1 << 20, ..NetworkRules::default() };
+            let rules = NetworkRules { full_at, capacity: 1 << 20, ..NetworkRules::NFS };
             let Some(storage) = NetworkFileSystem::new(rules) else { return };
             let mut file = File::create(storage.path().join("file")).unwrap();
             let full = |result: io::Result<()>| {
@@ -257,7 +256,7 @@ mod tests {
 
     #[test]
     fn lost_writes_are_reported_once() {
-        let Some(storage) = NetworkFileSystem::new(NetworkRules::default()) else { return };
+        let Some(storage) = NetworkFileSystem::new(NetworkRules::NFS) else { return };
         let path = storage.path().join("file");
         let mut file = File::create(&path).unwrap();
         storage.lose_writes();

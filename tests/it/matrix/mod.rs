@@ -9,7 +9,6 @@ mod sources;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 use std::sync::Arc;
 
 use formats::{COMPRESSIONS, FORMATS, Wire, wires};
@@ -19,7 +18,7 @@ use sources::{Expected, Opener, SOURCES, Source};
 use testkit::require_tool;
 use tests::{Kind, Target, error_chain};
 
-use crate::each;
+use crate::{compare_document, each};
 
 type Cell = (&'static str, &'static str, &'static str);
 
@@ -45,7 +44,7 @@ fn support_matrix_matches_the_oracle() {
     });
     let found = found.into_inner();
     if found.len() == cases.len() {
-        compare(&table(&found)); // else a server is missing, which was printed
+        compare_document("support-matrix.md", &table(&found)); // else a server is missing, which was printed
     }
 }
 
@@ -120,17 +119,4 @@ fn table(found: &BTreeMap<Cell, String>) -> String {
         }
     }
     text
-}
-
-fn compare(text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/support-matrix.md");
-    if std::env::var_os("CDI_BLESS").is_some() {
-        std::fs::write(&path, text).expect("cannot write the table");
-        return;
-    }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        kept == text,
-        "docs/support-matrix.md differs from the results; CDI_BLESS=1 writes:\n{text}"
-    );
 }
