@@ -41,6 +41,8 @@ cargo xtask COMMAND
   test --nodes 2   the tests of two nodes, in a cluster of their own: no part of `test`, since they wait until
                    nodes are lost. Needs root
   soak ROUNDS      the property tests, ROUNDS times, with new cases each time
+  soak chaos MINUTES
+                   a hundred DataVolumes at a time in a cluster where everything is disturbed
   lint             formatting, titles of new commits, vocabulary, dependency policy, links, files, tests
                    and functions that documents name, clippy, documentation
   vocabulary       write xtask/vocabulary.txt: how often each word that is being replaced still occurs
@@ -94,6 +96,7 @@ fn run(args: &[String]) -> Result<()> {
         ["test"] => test::run()?,
         ["test", "--kubevirt"] => cluster::run(&["test", "--kubevirt"])?,
         ["test", "--nodes", "2"] => cluster::run(&["test", "--nodes", "2"])?,
+        ["soak", "chaos", minutes] => cluster::run(&["soak", minutes])?,
         ["soak", rounds] => test::soak(rounds)?,
         ["lint"] => lint::run()?,
         ["vocabulary"] => vocabulary::write()?,

@@ -128,7 +128,9 @@ impl Chaos {
         let pids = processes_of_pod(pod_uid)?;
         anyhow::ensure!(!pids.is_empty(), "no process of the pod {pod_uid} is running");
         for pid in pids {
-            let limit = memory_limit(pid)?;
+            let (group, version) = control_group(pid, "memory")?;
+            let file = if version == 1 { "memory.limit_in_bytes" } else { "memory.max" };
+            let limit = group.join(file);
             // The kernel reclaims what it can; it refuses a limit below the rest, or ends the process at once.
             let accepted = |bytes: u64| std::fs::write(&limit, bytes.to_string()).is_ok();
             let mut limits = (LIMIT_MIN..LIMIT_MAX).step_by(LIMIT_STEP);
@@ -137,23 +139,70 @@ impl Chaos {
         }
         Ok(())
     }
+
+    /// Slows the disks of a pod's running containers down, for as long as they run: the kernel delays what they read and write
+    /// past the page cache.
+    ///
+    /// # Errors
+    /// When it has no processes, or their devices cannot be limited.
+    pub fn slow_disks(&self, pod_uid: &str, bytes_per_second: u64) -> Result<()> {
+        let pids = processes_of_pod(pod_uid)?;
+        anyhow::ensure!(!pids.is_empty(), "no process of the pod {pod_uid} is running");
+        let devices = loop_devices()?;
+        for pid in pids {
+            let (group, version) =
+                control_group(pid, "blkio").or_else(|_| control_group(pid, "io"))?;
+            for device in &devices {
+                let limits = if version == 1 {
+                    let limit = format!("{device} {bytes_per_second}");
+                    let files =
+                        ["blkio.throttle.write_bps_device", "blkio.throttle.read_bps_device"];
+                    files.map(|file| (file, limit.clone())).to_vec()
+                } else {
+                    let limit = format!("{device} wbps={bytes_per_second} rbps={bytes_per_second}");
+                    vec![("io.max", limit)]
+                };
+                for (file, limit) in limits {
+                    let path = group.join(file);
+                    std::fs::write(&path, &limit)
+                        .with_context(|| format!("{} refuses {limit}", path.display()))?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-/// The file with the limit of a process's control group.
-fn memory_limit(pid: i32) -> Result<PathBuf> {
+/// The folder of a process's control group for a controller, and the version of control groups.
+fn control_group(pid: i32, controller: &str) -> Result<(PathBuf, u8)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
-    let limit = text.lines().find_map(|line| {
+    let found = text.lines().find_map(|line| {
         // `number:controllers:path`, without controllers in version 2.
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
         let root = Path::new("/sys/fs/cgroup");
-        if controllers.split(',').any(|name| name == "memory") {
-            return Some(root.join("memory").join(path).join("memory.limit_in_bytes"));
+        if controllers.split(',').any(|name| name == controller) {
+            return Some((root.join(controller).join(path), 1));
         }
-        let limit = root.join(path).join("memory.max");
-        (controllers.is_empty() && limit.exists()).then_some(limit)
+        let group = root.join(path);
+        let controllers_file = std::fs::read_to_string(group.join("cgroup.controllers")).ok();
+        let is_there = |all: String| all.split_whitespace().any(|name| name == controller);
+        (controllers.is_empty() && controllers_file.is_some_and(is_there)).then_some((group, 2))
     });
-    limit.with_context(|| format!("the memory of process {pid} is not limited: {text}"))
+    found
+        .with_context(|| format!("the process {pid} has no control group for {controller}: {text}"))
+}
+
+/// The numbers of the loop devices with a file, as control groups name devices: `major:minor`.
+fn loop_devices() -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/sys/block").context("cannot list devices")? {
+        let folder = entry?.path();
+        if folder.join("loop/backing_file").exists() {
+            found.push(std::fs::read_to_string(folder.join("dev"))?.trim().to_owned());
+        }
+    }
+    Ok(found)
 }
 
 /// A program that is stopped; it continues when this is dropped.

@@ -65,10 +65,16 @@ impl Process {
         Ok(all)
     }
 
-    /// Whether it runs; a zombie does not.
+    /// Whether it runs; a zombie does not. A killed process whose first thread has ended already is shown as a zombie although
+    /// its other threads still hold its files and sockets: it runs.
     pub fn is_running(&self) -> bool {
-        let Some((state, started)) = self.pid.and_then(state_and_start) else { return false };
-        Some(started) == self.started && state != 'Z' && state != 'X'
+        let Some((pid, (state, started))) =
+            self.pid.and_then(|pid| Some((pid, state_and_start(pid)?)))
+        else {
+            return false;
+        };
+        let has_ended = matches!(state, 'Z' | 'X') && threads(pid) <= 1;
+        Some(started) == self.started && !has_ended
     }
 
     /// Sends a signal, if it is running.
@@ -153,6 +159,11 @@ impl Process {
 
 fn record(state: &State, name: &str) -> PathBuf {
     state.path("processes").join(format!("{name}.json"))
+}
+
+/// How many threads of a process have not been reaped; its first one is, with the process.
+fn threads(pid: i32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
 /// State and start time of a process.
@@ -269,5 +280,14 @@ mod tests {
         assert!(us.is_running());
         us.started = us.started.map(|ticks| ticks + 1);
         assert!(!us.is_running());
+    }
+
+    #[test]
+    fn a_zombie_does_not_run() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let mut process = Process::new("true".into(), NodeId::First, vec![]);
+        process.is_now(child.id()).unwrap();
+        process.wait_until_gone(Duration::from_secs(10)).unwrap();
+        child.wait().unwrap();
     }
 }

@@ -13,7 +13,6 @@ use crate::installed::{
     IMPORTER, UPLOAD_SERVER, consumer, cordon, drain, reports_the_lost_node, run_installed_alone,
     worker_on,
 };
-use crate::upload::upload;
 use crate::world::{FIRST, SECOND, is_lost, is_ready, take_out_of_service, uncordon};
 
 /// Attached to one node at a time, as the volumes of most storage are.
@@ -80,7 +79,7 @@ fn upload_to_a_drained_node_is_accepted_elsewhere() {
         start_on_second(&test, wanted, UPLOAD_SERVER).await?;
         drain(&test)?;
         worker_on(&test, UPLOAD_SERVER, FIRST).await?;
-        upload(&test, name, &image).await?;
+        test.upload(name, &image).await?;
         test.succeeded(name).await?;
         test.holds(name, &image).await
     });
@@ -143,7 +142,7 @@ fn upload_to_a_killed_node_is_accepted_elsewhere_once_it_is_out_of_service() {
         reports_the_lost_node(&test, name).await?;
         take_out_of_service(&test)?;
         worker_on(&test, UPLOAD_SERVER, FIRST).await?;
-        upload(&test, name, &image).await?;
+        test.upload(name, &image).await?;
         test.succeeded(name).await?;
         test.holds(name, &image).await?;
         dead.start()

@@ -7,5 +7,4 @@ mod network;
 mod placement;
 mod split;
 mod storage;
-mod upload;
 mod world;

@@ -9,7 +9,6 @@ use serde_json::json;
 use testkit::{Fault, MIB, pattern};
 
 use crate::installed::{IMPORTER, UPLOAD_SERVER, consumer, run_installed, worker_on};
-use crate::upload::upload;
 use crate::world::{FIRST, SECOND};
 
 const CLASS: &str = "node-wait";
@@ -53,7 +52,7 @@ fn upload_server_follows_the_first_consumer() {
             test.apply(volume(&name, CLASS, "Block", json!({ "upload": {} }))).await?;
             consumer(&test, &name, node).await?;
             worker_on(&test, UPLOAD_SERVER, node).await?;
-            upload(&test, &name, &image).await?;
+            test.upload(&name, &image).await?;
             test.succeeded(&name).await?;
             is_on(&test, &name, node).await?;
             test.holds(&name, &image).await?;

@@ -22,6 +22,7 @@ pub mod results;
 mod tenant;
 mod test;
 mod tls;
+mod upload;
 mod upload_token;
 mod usage;
 mod virtctl;

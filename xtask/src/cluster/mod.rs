@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::test::{PROGRAMS_ARE_BUILT, Report, note_skipped};
 use crate::{deps, shell};
 
-pub use suite::{run as run_tests, run_with_machines, run_with_two_nodes};
+pub use suite::{run as run_tests, run_disturbed, run_with_machines, run_with_two_nodes};
 
 /// What the tests of virtual machines take of KubeVirt: the whole of it, or its launcher alone.
 const KUBEVIRT: &str = "kubevirt-all";
@@ -47,19 +47,21 @@ pub fn cargo_build(programs: &[&str]) -> Command {
     command
 }
 
-/// Runs a cluster command: `install`, `update` and `test` here, all others by the program of `tests/cluster`, which takes a
+/// Runs a cluster command: `install`, `update`, `test` and `soak` here, all others by the program of `tests/cluster`, which takes a
 /// compiler, and for `up` what a cluster takes from the distribution. Each command installs that first.
 ///
 /// # Errors
 /// When the program fails.
 pub fn run(arguments: &[&str]) -> Result<()> {
-    if matches!(arguments, ["test" | "install" | "update", ..]) && is_outside_its_network() {
+    if matches!(arguments, ["test" | "soak" | "install" | "update", ..]) && is_outside_its_network()
+    {
         return run_in_its_network(arguments);
     }
     match arguments {
         ["test"] => return crate::test::run_cluster_tests(),
         ["test", "--kubevirt"] => return crate::test::run_kubevirt_tests(),
         ["test", "--nodes", "2"] => return crate::test::run_tests_of_two_nodes(),
+        ["soak", minutes] => return crate::test::run_disturbed(minutes),
         ["install", options @ ..] => return install::run(options),
         ["update", names @ ..] if !names.is_empty() => return install::update(names),
         ["update"] => {
@@ -94,6 +96,7 @@ fn run_in_its_network(arguments: &[&str]) -> Result<()> {
 fn tools_taken_by(arguments: &[&str]) -> &'static [&'static [&'static str]] {
     match (arguments, arguments.contains(&"--kubevirt")) {
         (["update", ..], _) => &[],
+        (["soak", ..], _) => &[&[]],
         (_, true) => &[&[], &["virtctl"], &[KUBEVIRT]],
         (_, false) => &[&[], &["virtctl"], &[LAUNCHER]],
     }
@@ -148,8 +151,9 @@ mod tests {
 
     #[test]
     fn update_in_another_network_builds_no_tools() {
-        let table: [(&[&str], &[&[&str]]); 4] = [
+        let table: [(&[&str], &[&[&str]]); 5] = [
             (&["update", "cdi-controller"], &[]),
+            (&["soak", "10"], &[&[]]),
             (&["install", "--dev"], &[&[], &["virtctl"], &["kubevirt"]]),
             (&["install", "--tests", "--kubevirt"], &[&[], &["virtctl"], &["kubevirt-all"]]),
             (&["test"], &[&[], &["virtctl"], &["kubevirt"]]),

@@ -1,5 +1,6 @@
 //! The tests of the cluster: in two rounds, and once more each one that failed.
 
+use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -85,6 +86,37 @@ pub fn run_with_two_nodes(report: &mut Report) -> Result<()> {
         })?;
         run_programs("tests of two nodes", TWO_NODES, report)
     })
+}
+
+/// Brings a cluster up, installs this project, fills DataVolumes for so many minutes while everything is disturbed, takes the cluster
+/// down and looks for what was left. The figures are kept in `bench/results`.
+///
+/// # Errors
+/// When a DataVolume is not filled, or something is left.
+pub fn run_disturbed(minutes: &str, report: &mut Report) -> Result<()> {
+    prepare_tests(report, &[])?;
+    shell::headline(&format!("cluster with this project, disturbed for {minutes} minutes"));
+    // In a folder that git ignores: what changes in the repository during the run counts as left by it.
+    let results = shell::root().join("target/soak");
+    if results.exists() {
+        fs::remove_dir_all(&results)?;
+    }
+    fs::create_dir_all(&results)?;
+    in_cluster(|| {
+        report.time("install in the cluster", || {
+            install::install(Profile::Tests, install::Method::Manifests)
+        })?;
+        let mut tests = cargo_test();
+        tests.args(["--test", "soak", "--", "--ignored", "--nocapture"]);
+        tests.env("CDI_SOAK_MINUTES", minutes);
+        tests.env("CDI_SOAK_RESULTS", &results);
+        report.time("disturbed DataVolumes", || shell::run(&mut tests))
+    })?;
+    for entry in fs::read_dir(&results)? {
+        let entry = entry?;
+        fs::rename(entry.path(), shell::root().join("bench/results").join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 fn in_cluster(tests: impl FnOnce() -> Result<()>) -> Result<()> {

@@ -65,6 +65,15 @@ pub fn run_tests_of_two_nodes() -> Result<()> {
     with_report(cluster::run_with_two_nodes)
 }
 
+/// Fills DataVolumes for so many minutes in a cluster where everything is disturbed.
+///
+/// # Errors
+/// When one is not filled, or the cluster leaves something.
+pub fn run_disturbed(minutes: &str) -> Result<()> {
+    let _: u64 = minutes.parse().with_context(|| format!("{minutes} is no number of minutes"))?;
+    with_report(|report| cluster::run_disturbed(minutes, report))
+}
+
 /// The closing lines come in any case.
 fn with_report(tests: impl FnOnce(&mut Report) -> Result<()>) -> Result<()> {
     let mut report = Report::new()?;
