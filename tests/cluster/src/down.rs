@@ -13,7 +13,7 @@ use crate::node_id::NodeId;
 use crate::processes::Process;
 use crate::shell::{self, program};
 use crate::state::State;
-use crate::{machine, namespaces, node};
+use crate::{in_use, machine, namespaces, node};
 
 /// Kernel settings that the kubelet changes for the whole machine, in spite of namespaces.
 const CHANGED_BY_KUBELET: &[&str] = &[
@@ -84,11 +84,12 @@ impl Settings {
 /// Removes the cluster. Nothing to remove is success.
 ///
 /// # Errors
-/// When something remains; the later steps are executed nevertheless.
+/// When a test uses it; nothing is removed then. When something remains; the later steps are executed nevertheless.
 pub fn down(state: &State) -> Result<()> {
     if !state.exists() {
         return Ok(());
     }
+    in_use::ensure_unused(state)?;
     let mut failures = Vec::new();
     let mut attempt = |result: Result<()>| failures.extend(result.err());
     attempt(end_processes(state));

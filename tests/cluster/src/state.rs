@@ -48,6 +48,11 @@ impl State {
         Ok(Self { folder, name })
     }
 
+    #[cfg(test)]
+    pub(crate) fn in_folder(folder: PathBuf) -> Self {
+        Self { folder, name: None }
+    }
+
     /// The name of an additional cluster.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -148,7 +153,7 @@ mod tests {
     #[test]
     fn only_a_state_directory_of_a_cluster_is_reused() {
         let folder = tempfile::tempdir().unwrap();
-        let state = State { folder: folder.path().join("state"), name: None };
+        let state = State::in_folder(folder.path().join("state"));
         state.create().unwrap();
         state.write("logs/kubelet", "words").unwrap();
         state.create().unwrap();

@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use cluster::{Chaos, State};
+use cluster::{Chaos, InUse, State};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
@@ -76,6 +76,7 @@ fn run_held<F>(
 {
     let state = State::from_environment().expect("the name of the state directory is valid");
     assert!(cluster::is_up(&state), "there is no cluster; `cargo xtask cluster up` creates one");
+    let _in_use = InUse::hold(&state).expect("the state directory of the cluster can be written");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.expect("a runtime can be created").block_on(async {
         let running_test = std::sync::Arc::new(Test::in_new_namespace(name, state, shared).await?);
