@@ -51,6 +51,8 @@ pub mod reason {
     pub const ERROR: &str = "Error";
     /// The node of the worker does not report any more: whether the worker runs is not known.
     pub const NODE_LOST: &str = "NodeLost";
+    /// The worker's pod is deleted for a taint of its node, and its end is not reported yet.
+    pub const POD_EVICTED: &str = "PodEvicted";
     /// The kernel killed the worker because memory was exhausted.
     pub const OOM_KILLED: &str = "OOMKilled";
     /// The worker's container image cannot be pulled.

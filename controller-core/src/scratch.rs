@@ -85,8 +85,12 @@ pub fn object(facts: &Facts) -> Option<PersistentVolumeClaim> {
     let metadata = &facts.claim.metadata;
     let is_foreign = |key: &str| key.contains("kubevirt.io/") && !key.contains("cdi.kubevirt.io/");
     let annotations = metadata.annotations.iter().flatten();
+    // The volume of a PVC decides from where it can be reached. The selected node may be lost by now: scratch space must not be
+    // bound to it, then, as the worker is not (`worker::affinity`).
+    let has_volume = facts.claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some());
+    let is_of_node = |key: &str| key == request::SELECTED_NODE && !has_volume;
     let annotations = annotations
-        .filter(|(key, _)| is_foreign(key) || key.as_str() == request::SELECTED_NODE)
+        .filter(|(key, _)| is_foreign(key) || is_of_node(key))
         .map(|(key, value)| (key.clone(), value.clone()));
     let mut all_labels = facts.installation.labels();
     all_labels.insert(labels::EXCLUDE_FROM_BACKUP.into(), "true".into());
@@ -194,7 +198,7 @@ mod tests {
 
     #[test]
     fn scratch_space_is_owned_by_the_worker_and_on_its_node() {
-        let claim = claim(
+        let mut claim = claim(
             "1Gi",
             "Block",
             json!({
@@ -206,17 +210,19 @@ mod tests {
             serde_json::from_value(json!({ "metadata": { "name": "importer-disk", "uid": "u" } }))
                 .unwrap();
         let installation = Installation::default();
-        let facts = Facts {
-            claim: &claim,
-            pod: &pod,
-            classes: &[],
-            config: None,
-            installation: &installation,
+        let scratch = |claim: &PersistentVolumeClaim| {
+            let facts =
+                Facts { claim, pod: &pod, classes: &[], config: None, installation: &installation };
+            object(&facts).unwrap()
         };
-        let scratch = object(&facts).unwrap();
-        let annotations = scratch.metadata.annotations.as_ref().unwrap();
-        let keys: Vec<_> = annotations.keys().map(String::as_str).collect();
-        assert_eq!(keys, ["other.kubevirt.io/x", request::SELECTED_NODE]);
+        let keys = |scratch: &PersistentVolumeClaim| -> Vec<String> {
+            scratch.metadata.annotations.iter().flatten().map(|(key, _)| key.clone()).collect()
+        };
+        let before_its_volume = scratch(&claim);
+        assert_eq!(keys(&before_its_volume), ["other.kubevirt.io/x", request::SELECTED_NODE]);
+        claim.spec.as_mut().unwrap().volume_name = Some("pv-1".into());
+        let scratch = scratch(&claim);
+        assert_eq!(keys(&scratch), ["other.kubevirt.io/x"]);
         assert_eq!(meta::controller(&scratch.metadata).unwrap().name, "importer-disk");
         assert_eq!(meta::label(&scratch.metadata, labels::EXCLUDE_FROM_BACKUP), Some("true"));
         assert!(!meta::is_block(&scratch));

@@ -17,6 +17,8 @@ const PULL_REASONS: [&str; 3] = ["ImagePullBackOff", "ErrImagePull", "InvalidIma
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 /// The kubelet's reason for a pod that is not ready although its containers are.
 const GATES_NOT_READY: &str = "ReadinessGatesNotReady";
+/// The control plane's reason for a pod that it deletes for a taint, as that of a node that is lost.
+const DELETED_BY_TAINT: &str = "DeletionByTaintManager";
 
 /// The parts of a pod's status that matter to its PVC.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -90,6 +92,10 @@ pub fn report(pod: &Pod) -> Report {
         report.running = Some((false, reason::NODE_LOST.into(), node_lost(pod)));
         return report;
     }
+    if is_evicted(status) && containers.iter().all(is_running) {
+        report.running = Some((false, reason::POD_EVICTED.into(), evicted(pod)));
+        return report;
+    }
     if containers.iter().all(is_running) {
         report.running = Some((true, reason::POD_RUNNING.into(), String::new()));
         return report;
@@ -125,11 +131,33 @@ fn is_node_lost(status: &PodStatus) -> bool {
 }
 
 fn node_lost(pod: &Pod) -> String {
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
     format!(
-        "the node {node} of the pod {} does not respond; waiting until it does or the pod is deleted",
+        "the node {} of the pod {} does not respond; waiting until it does or the pod is deleted",
+        node_name(pod),
         meta::name(&pod.metadata)
     )
+}
+
+/// Whether the control plane has deleted a pod for a taint of its node. Five minutes after a node was lost, that is all that the
+/// status of a pod that was never ready has of it. On a node that responds, the pod ends within its grace period.
+fn is_evicted(status: &PodStatus) -> bool {
+    status.conditions.iter().flatten().any(|condition| {
+        condition.type_ == "DisruptionTarget"
+            && condition.status == "True"
+            && condition.reason.as_deref() == Some(DELETED_BY_TAINT)
+    })
+}
+
+fn evicted(pod: &Pod) -> String {
+    format!(
+        "the pod {} is evicted by a taint of the node {} and has not ended; waiting until the node reports its end or the pod is deleted",
+        meta::name(&pod.metadata),
+        node_name(pod)
+    )
+}
+
+fn node_name(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
 
 fn is_running(container: &ContainerStatus) -> bool {

@@ -221,6 +221,36 @@ fn running_condition_by_pod_status() {
 }
 
 #[test]
+fn evicted_worker_is_not_reported_as_running() {
+    let evicted = "the pod importer-disk is evicted by a taint of the node node-2 and has not ended; \
+                   waiting until the node reports its end or the pod is deleted";
+    let running = json!({ "running": {} });
+    let ended = json!({ "terminated": { "exitCode": 0, "message": "{}" } });
+    let table = [
+        ("DeletionByTaintManager", "True", &running, ("false", "PodEvicted", evicted)),
+        ("DeletionByTaintManager", "False", &running, ("true", "Pod is running", "")),
+        ("PreemptionByScheduler", "True", &running, ("true", "Pod is running", "")),
+        ("DeletionByTaintManager", "True", &ended, ("false", "Completed", "")),
+    ];
+    for (cause, status, state, expected) in table {
+        let mut pod = pod("Running", state.clone(), json!({}));
+        pod.spec = Some(
+            serde_json::from_value(json!({ "containers": [], "nodeName": "node-2" })).unwrap(),
+        );
+        let target = json!([{ "type": "DisruptionTarget", "status": status, "reason": cause }]);
+        pod.status.as_mut().unwrap().conditions = Some(serde_json::from_value(target).unwrap());
+        let plan = plan(&claim(json!({})), &pod);
+        let (running, reason, message) = expected;
+        assert_eq!(
+            running_condition(&plan),
+            (running.into(), reason.into(), message.into()),
+            "{cause} {status} {state}"
+        );
+        assert_eq!(plan.pod, PodAction::Keep, "{cause}");
+    }
+}
+
+#[test]
 fn worker_on_a_lost_node_is_not_reported_as_running() {
     let lost = "the node node-2 of the pod importer-disk does not respond; \
                 waiting until it does or the pod is deleted";
