@@ -1,5 +1,5 @@
 //! Container images without a container engine: an archive around one layer of static programs and the few files that
-//! they need. The same files give the same bytes.
+//! they need. The same files give the same bytes, if the same compressor gives the same.
 //!
 //! The archive is an OCI image layout (image-spec 1.1), with the file that `docker load` looks for.
 
@@ -15,9 +15,13 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+const GZIP_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
 /// SHA-256 of some bytes, as 64 hexadecimal digits: the caller supplies the hash function.
 pub type Sha256<'a> = &'a dyn Fn(&[u8]) -> io::Result<String>;
+
+/// Compresses bytes in gzip: the caller supplies the compressor.
+pub type Gzip<'a> = &'a dyn Fn(&[u8]) -> io::Result<Vec<u8>>;
 
 /// Where the loader of this machine finds what a program is linked with. Nothing, for a static one.
 ///
@@ -64,12 +68,13 @@ struct Parts {
 }
 
 impl Image {
-    /// The archive.
+    /// The archive. Its layer is compressed if there is a compressor: it is smaller on the network and in a registry, and takes
+    /// longer to build and to load.
     ///
     /// # Errors
-    /// When a name is too long for its format, or nothing can be hashed.
-    pub fn archive(&self, sha256: Sha256<'_>) -> io::Result<Vec<u8>> {
-        let Parts { layer, config, manifest } = self.parts(sha256)?;
+    /// When a name is too long for its format, or nothing can be hashed or compressed.
+    pub fn archive(&self, sha256: Sha256<'_>, gzip: Option<Gzip<'_>>) -> io::Result<Vec<u8>> {
+        let Parts { layer, config, manifest } = self.parts(sha256, gzip)?;
         let tag = self.reference.rsplit_once(':').map_or("latest", |(_, tag)| tag);
         let (reference, tag) = (quoted(&self.reference), quoted(tag));
         let named = format!(
@@ -96,21 +101,27 @@ impl Image {
         tar::archive(&entries)
     }
 
-    /// `sha256:…` of the manifest, by which a registry names the image.
+    /// `sha256:…` of the manifest, by which a registry names the image with an uncompressed layer.
     ///
     /// # Errors
     /// As [`Image::archive`].
     pub fn digest(&self, sha256: Sha256<'_>) -> io::Result<String> {
-        Ok(format!("sha256:{}", self.parts(sha256)?.manifest.digest))
+        Ok(format!("sha256:{}", self.parts(sha256, None)?.manifest.digest))
     }
 
-    fn parts(&self, sha256: Sha256<'_>) -> io::Result<Parts> {
-        let layer = Blob::new(tar::archive(&self.files)?, sha256)?;
+    fn parts(&self, sha256: Sha256<'_>, gzip: Option<Gzip<'_>>) -> io::Result<Parts> {
+        let mut layer = Blob::new(tar::archive(&self.files)?, sha256)?;
+        // The configuration names the layer by its content, the manifest by what is stored of it.
         let config = Blob::new(self.config(&layer).into(), sha256)?;
+        let mut layer_type = LAYER;
+        if let Some(gzip) = gzip {
+            layer = Blob::new(gzip(&layer.bytes)?, sha256)?;
+            layer_type = GZIP_LAYER;
+        }
         let manifest = format!(
             r#"{{"schemaVersion":2,"mediaType":"{MANIFEST}","config":{},"layers":[{}]}}"#,
             config.descriptor(CONFIG, ""),
-            layer.descriptor(LAYER, "")
+            layer.descriptor(layer_type, "")
         );
         let manifest = Blob::new(manifest.into(), sha256)?;
         Ok(Parts { layer, config, manifest })
@@ -186,8 +197,8 @@ mod tests {
 
     #[test]
     fn an_image_names_its_parts_by_their_digests() {
-        let archive = image().archive(HASH).unwrap();
-        assert!(archive == image().archive(HASH).unwrap(), "the same image twice");
+        let archive = image().archive(HASH, None).unwrap();
+        assert!(archive == image().archive(HASH, None).unwrap(), "the same image twice");
         let layer = tar::archive(&image().files).unwrap();
         let text = String::from_utf8_lossy(&archive).into_owned();
         for expected in [
@@ -201,8 +212,26 @@ mod tests {
         }
         let manifest = image().digest(HASH).unwrap();
         assert!(text.contains(&format!(r#""digest":"{manifest}""#)), "{manifest}");
-        let root = Image { user: None, ..image() }.archive(HASH).unwrap();
+        let root = Image { user: None, ..image() }.archive(HASH, None).unwrap();
         assert!(!String::from_utf8_lossy(&root).contains(r#""User""#));
+    }
+
+    #[test]
+    fn compressed_layer_is_named_by_its_bytes_and_its_content() {
+        let compressed = b"compressed".to_vec();
+        let gzip: Gzip<'_> = &|_| Ok(compressed.clone());
+        let archive = image().archive(HASH, Some(gzip)).unwrap();
+        let text = String::from_utf8_lossy(&archive).into_owned();
+        let (content, stored) =
+            (sha256(&tar::archive(&image().files).unwrap()), sha256(&compressed));
+        for expected in [
+            format!(r#""diff_ids":["sha256:{content}"]"#),
+            format!(r#"{{"mediaType":"{GZIP_LAYER}","digest":"sha256:{stored}","size":10}}"#),
+            format!(r#""Layers":["blobs/sha256/{stored}"]"#),
+        ] {
+            assert!(text.contains(&expected), "{expected} is not in {text}");
+        }
+        assert!(!text.contains("program"), "the layer is also stored as it is");
     }
 
     #[test]
@@ -229,7 +258,7 @@ mod tests {
     fn tar_reads_the_archive_and_the_layer_in_it() {
         let directory = tempfile::tempdir().unwrap();
         let archive = directory.path().join("image.tar");
-        std::fs::write(&archive, image().archive(HASH).unwrap()).unwrap();
+        std::fs::write(&archive, image().archive(HASH, None).unwrap()).unwrap();
         let unpack = |file: &Path| {
             let mut tar = Command::new("tar");
             let output =

@@ -89,7 +89,7 @@ pub fn load_image(state: &State, image: &Image) -> Result<()> {
     let archive = state.path(&format!("image-{label}.tar"));
     fs::write(
         &archive,
-        image.archive(&|bytes| Ok(sha256(bytes))).context("cannot build an image")?,
+        image.archive(&|bytes| Ok(sha256(bytes)), None).context("cannot build an image")?,
     )
     .with_context(|| format!("cannot write {}", archive.display()))?;
     load(state, &archive)?;

@@ -78,7 +78,7 @@ impl Test {
         let image = Image { reference: reference.clone(), entrypoint, user: None, files };
         let hash = |bytes: &[u8]| -> io::Result<String> { Ok(sha256(bytes)) };
         let archive = self.state().path(&format!("{}.tar", name.replace(['/', ':'], "-")));
-        std::fs::write(&archive, image.archive(&hash)?)?;
+        std::fs::write(&archive, image.archive(&hash, None)?)?;
         cluster::load(self.state(), &archive)?;
         std::fs::remove_file(&archive)?;
         cluster::push(self.state(), &reference)?;

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 use ociimage::Entry;
@@ -245,20 +246,40 @@ fn archive(image: &Image, profile: Profile) -> Result<Vec<u8>> {
         user: Some(image.user),
         files,
     };
-    image.archive(&sha256).context("cannot build an image")
+    // What is loaded on this machine only is not compressed: that would take longer than it saves.
+    let compressor: Option<ociimage::Gzip<'_>> =
+        if profile == Profile::Release { Some(&gzip) } else { None };
+    image.archive(&sha256, compressor).context("cannot build an image")
 }
 
-/// Calls a program that every distribution has, so that this crate needs no library for it.
 fn sha256(bytes: &[u8]) -> io::Result<String> {
-    let mut command = shell::program("sha256sum", &["--binary"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(bytes)?;
-    }
-    let output = child.wait_with_output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let output = filter("sha256sum", &["--binary"], bytes)?;
+    let text = String::from_utf8_lossy(&output);
     let digest = text.split_whitespace().next().filter(|digest| digest.len() == 64);
     digest.map(str::to_owned).ok_or_else(|| io::Error::other("sha256sum printed no digest"))
+}
+
+/// Without a name and a time, so that the same bytes give the same.
+fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    filter("gzip", &["-9", "--no-name"], bytes)
+}
+
+/// What a program that every distribution has prints for some bytes, so that this crate needs no library for it.
+fn filter(program: &str, arguments: &[&str], bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut command = shell::program(program, arguments);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let input = child.stdin.take();
+    // The program may print before it has read everything.
+    let output = thread::scope(|scope| {
+        let writer = scope.spawn(|| input.map_or(Ok(()), |mut input| input.write_all(bytes)));
+        let output = child.wait_with_output()?;
+        writer.join().map_err(|_| io::Error::other("a thread panicked"))??;
+        Ok::<_, io::Error>(output)
+    })?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("{program} failed: {}", output.status)));
+    }
+    Ok(output.stdout)
 }
 
 /// The files of every image and its programs. A directory precedes its content.
@@ -322,6 +343,16 @@ mod tests {
             };
             assert_eq!(deployment.and_then(name).as_deref(), image.deployment, "{}", image.name);
         }
+    }
+
+    #[test]
+    fn bytes_are_compressed_in_a_reproducible_way() {
+        let bytes = vec![7; 1 << 20];
+        let compressed = gzip(&bytes).unwrap();
+        assert!(compressed.starts_with(&[0x1f, 0x8b]) && compressed.len() < bytes.len() / 100);
+        assert_eq!(gzip(&bytes).unwrap(), compressed);
+        assert_eq!(filter("gzip", &["-d"], &compressed).unwrap(), bytes);
+        assert!(filter("gzip", &["-d"], b"no gzip").is_err());
     }
 
     #[test]
