@@ -12,6 +12,8 @@ use kube::core::ObjectList;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::json_path;
+
 /// A field or reason is cut here: both may hold text of a tenant, and go to logs and events.
 const TEXT_LEN_MAX: usize = 200;
 
@@ -37,20 +39,16 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Decoded<K> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         Ok(Self(
             serde_json::from_str(text.get())
-                .map_err(|_| Box::new(UndecodableObject::diagnose::<K>(text.get()))),
+                .map_err(|error| Box::new(UndecodableObject::new(text.get(), &error))),
         ))
     }
 }
 
 impl UndecodableObject {
-    /// Decodes once more, this time to find the field.
-    fn diagnose<K: DeserializeOwned>(text: &str) -> Self {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let (field, reason) = match serde_path_to_error::deserialize::<_, K>(&mut deserializer) {
-            Ok(_) => Default::default(), // not reached: it failed before
-            Err(error) => (error.path().to_string(), error.inner().to_string()),
-        };
+    fn new(text: &str, error: &serde_json::Error) -> Self {
+        let field = json_path::path_of_error(text, error);
         // The position refers to a text that the reader of the message does not have.
+        let reason = error.to_string();
         let reason = reason.split(" at line ").next().unwrap_or_default();
         Self { metadata: identity(text), field: printable(&field), reason: printable(reason) }
     }

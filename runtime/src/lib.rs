@@ -14,6 +14,8 @@ mod flags;
 pub mod health;
 pub mod https;
 #[cfg(feature = "cluster")]
+mod json_path;
+#[cfg(feature = "cluster")]
 pub mod leader_election;
 mod logs;
 pub mod metrics;
