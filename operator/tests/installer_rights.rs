@@ -52,16 +52,8 @@ fn is_allowed(request: &SeenRequest, granted: &GrantedRule) -> bool {
 }
 
 async fn run_everything(api: &MemoryApi) {
-    for platform in [
-        "cdi.kubevirt.io/cdiconfigs",
-        "route.openshift.io/routes",
-        "security.openshift.io/securitycontextconstraints",
-        "monitoring.coreos.com/prometheusrules",
-        "monitoring.coreos.com/servicemonitors",
-        "populator.storage.k8s.io/volumepopulators",
-    ] {
-        api.serve(platform);
-    }
+    api.serve("cdi.kubevirt.io/cdiconfigs");
+    api.serve_platforms();
     Operator::new(api, "1.0.0").converge().await;
     let crd = "apiextensions.k8s.io/customresourcedefinitions//datavolumes.cdi.kubevirt.io";
     api.put("cdi.kubevirt.io/datavolumes/vms/a", json!({}));

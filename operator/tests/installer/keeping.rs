@@ -263,15 +263,7 @@ async fn platform_that_is_served_later_is_enough() {
     let api = installed("1.0.0").await;
     let mut operator = Operator::new(&api, "1.0.0");
     operator.converge().await;
-    for platform in [
-        "route.openshift.io/routes",
-        "security.openshift.io/securitycontextconstraints",
-        "monitoring.coreos.com/prometheusrules",
-        "monitoring.coreos.com/servicemonitors",
-        "populator.storage.k8s.io/volumepopulators",
-    ] {
-        api.serve(platform);
-    }
+    api.serve_platforms();
     operator.converge().await;
     let route = api.get("route.openshift.io/routes/cdi/cdi-uploadproxy").unwrap();
     assert_eq!(route["metadata"]["ownerReferences"][0]["name"], "cdi-deployment");

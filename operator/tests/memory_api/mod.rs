@@ -91,6 +91,19 @@ impl MemoryApi {
         self.0.lock().unwrap().served.insert(group_and_plural);
     }
 
+    /// Serves the kinds of every platform that the operator has objects for.
+    pub fn serve_platforms(&self) {
+        for platform in [
+            "route.openshift.io/routes",
+            "security.openshift.io/securitycontextconstraints",
+            "monitoring.coreos.com/prometheusrules",
+            "monitoring.coreos.com/servicemonitors",
+            "populator.storage.k8s.io/volumepopulators",
+        ] {
+            self.serve(platform);
+        }
+    }
+
     /// Stores an object as another client creates it.
     pub fn put(&self, key: &str, mut object: Value) {
         let mut state = self.0.lock().unwrap();
