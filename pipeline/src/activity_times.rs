@@ -42,19 +42,26 @@ pub struct TimeSpent {
     pub sync: f64,
 }
 
+impl TimeSpent {
+    /// Each activity's name and seconds.
+    pub fn by_activity(&self) -> [(&'static str, f64); COUNT] {
+        [
+            ("network_wait", self.network_wait),
+            ("digest_wait", self.digest_wait),
+            ("decompression", self.decompression),
+            ("decoding", self.decoding),
+            ("write_wait", self.write_wait),
+            ("sync", self.sync),
+        ]
+    }
+}
+
 impl fmt::Display for TimeSpent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "network wait {:.2} s, digest wait {:.2} s, decompression {:.2} s, decoding {:.2} s, write wait {:.2} s, \
-             sync {:.2} s, all threads together",
-            self.network_wait,
-            self.digest_wait,
-            self.decompression,
-            self.decoding,
-            self.write_wait,
-            self.sync
-        )
+        for (activity, seconds) in self.by_activity() {
+            write!(f, "{} {seconds:.2} s, ", activity.replace('_', " "))?;
+        }
+        f.write_str("all threads together")
     }
 }
 

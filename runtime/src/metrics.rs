@@ -42,12 +42,24 @@ pub type Page = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// A counter with one label. No sample line without a value.
 pub fn counter(name: &str, help: &str, label: (&str, &str), value: Option<f64>) -> String {
+    let samples: Vec<_> = value.map(|value| ([label], value)).into_iter().collect();
+    counters(name, help, &samples)
+}
+
+/// A counter with these samples, each with its labels.
+pub fn counters<const N: usize>(
+    name: &str,
+    help: &str,
+    samples: &[([(&str, &str); N], f64)],
+) -> String {
     let mut text = format!("# HELP {name} {help}\n# TYPE {name} counter\n");
-    if let Some(value) = value {
-        let (key, label) = label;
-        let label = label.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+    for (labels, value) in samples {
+        let labels = labels.map(|(key, label)| {
+            let label = label.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+            format!("{key}=\"{label}\"")
+        });
         // Writing to a String cannot fail. `{value}` never has an exponent, which the controller's parser does not read.
-        let _ = writeln!(text, "{name}{{{key}=\"{label}\"}} {value}");
+        let _ = writeln!(text, "{name}{{{}}} {value}", labels.join(","));
     }
     text
 }
@@ -103,5 +115,8 @@ mod tests {
         assert!(!counter(name, help, label, None).contains("ownerUID"));
         let odd = counter("n", "h", ("l", "a\"b\\c\nd"), Some(1.0));
         assert!(odd.ends_with("n{l=\"a\\\"b\\\\c\\nd\"} 1\n"), "{odd}");
+        let two =
+            counters("n", "h", &[([("l", "a"), ("m", "b")], 1.5), ([("l", "a"), ("m", "c")], 2.0)]);
+        assert!(two.ends_with("n{l=\"a\",m=\"b\"} 1.5\nn{l=\"a\",m=\"c\"} 2\n"), "{two}");
     }
 }

@@ -12,6 +12,7 @@ use tests::{LIMIT, Pod};
 
 const METRIC: &str =
     "kubevirt_cdi_import_progress_total{ownerUID=\"11111111-2222-3333-4444-555555555555\"} ";
+const TIME_METRIC: &str = "kubevirt_cdi_import_activity_seconds_total{ownerUID=\"11111111-2222-3333-4444-555555555555\",activity=";
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + LIMIT;
@@ -48,6 +49,10 @@ fn progress_metric_has_the_format_that_controllers_read() {
             let percent: f64 = line.unwrap_or_else(|| panic!("{page}")).parse().unwrap();
             assert!((last..100.0).contains(&percent), "{percent} after {last}");
             last = percent;
+            for activity in ["network_wait", "write_wait", "sync"] {
+                let line = format!("{TIME_METRIC}\"{activity}\"}} ");
+                assert!(page.contains(&line), "{page}");
+            }
             for name in ["files", "system_calls"] {
                 let line = format!("kubevirt_cdi_sandbox{{restriction=\"{name}\"}} 1\n");
                 assert!(page.contains(&line), "{page}");

@@ -6,14 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pipeline::Progress;
+use runtime::MetricsTls;
+use runtime::metrics::{self, Page};
 use runtime::worker_tasks::{self, ShutdownHook};
-use runtime::{MetricsTls, metrics::Page};
 
 use crate::stage::StopFlag;
 
 /// What every controller looks for, and what it means.
 const METRIC: (&str, &str) =
     ("kubevirt_cdi_import_progress_total", "The import progress in percentage");
+
+/// Where the time goes.
+const TIME_METRIC: (&str, &str) = (
+    "kubevirt_cdi_import_activity_seconds_total",
+    "Seconds that the threads of the import have spent on an activity or waited for it",
+);
 
 /// The share of the disk that is in place, from 0 to 100, which never falls.
 #[derive(Debug)]
@@ -79,7 +86,12 @@ impl Percentage {
 
     pub fn page(&self) -> String {
         let (name, help) = self.metric;
-        runtime::metrics::counter(name, help, ("ownerUID", &self.owner), self.value())
+        let owner = ("ownerUID", self.owner.as_str());
+        let spent = self.progress.time_spent().by_activity();
+        let spent = spent.map(|(activity, seconds)| ([owner, ("activity", activity)], seconds));
+        let (time_name, time_help) = TIME_METRIC;
+        metrics::counters(time_name, time_help, &spent)
+            + &metrics::counter(name, help, owner, self.value())
     }
 }
 
@@ -89,11 +101,22 @@ mod tests {
     use pipeline::ProgressPhase;
 
     #[test]
+    fn time_is_reported_by_activity() {
+        let page = Percentage::new(Arc::default(), "1-2").page();
+        for activity in ["network_wait", "decompression", "decoding", "write_wait", "sync"] {
+            let sample =
+                format!("{}{{ownerUID=\"1-2\",activity=\"{activity}\"}} 0\n", TIME_METRIC.0);
+            assert!(page.contains(&sample), "{page}");
+        }
+    }
+
+    #[test]
     fn progress_is_unknown_at_first_and_never_falls() {
         let progress = Arc::new(Progress::default());
         let percentage = Percentage::new(Arc::clone(&progress), "1-2");
         assert_eq!(percentage.value(), None);
-        assert!(!percentage.page().contains("ownerUID"));
+        let sample = format!("{}{{", METRIC.0);
+        assert!(!percentage.page().contains(&sample));
         progress.set_guest_total(3000);
         assert_eq!(percentage.value(), Some(0.0));
         progress.add_written(1000);
