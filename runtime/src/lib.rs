@@ -7,6 +7,7 @@ mod chain;
 pub mod container_command;
 #[cfg(feature = "cluster")]
 mod control_plane;
+mod dead_peers;
 #[cfg(feature = "cluster")]
 pub mod decoded;
 mod exit;
@@ -38,6 +39,7 @@ pub use chain::chain;
 pub use container_command::run_container_command;
 #[cfg(feature = "cluster")]
 pub use control_plane::run_control_plane_program;
+pub use dead_peers::detect_dead_peer;
 pub use exit::exit_process;
 pub use flags::Flags;
 pub use metrics_key::{BadMetricsKey, MetricsKey};

@@ -11,6 +11,7 @@ use http::{Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use runtime::detect_dead_peer;
 use runtime::tls::wire;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -86,6 +87,7 @@ async fn connect(
     let late = |_| format!("{} did not respond in time", target.host);
     let stream = connect_with_retry(target).await?;
     let _ = stream.set_nodelay(true); // writes are large or urgent
+    detect_dead_peer(&stream)?;
     let name = ServerName::try_from(target.host.clone())?;
     let shaking = TlsConnector::from(tls).connect(name, wire(stream));
     let stream = timeout(CONNECT_MAX, shaking).await.map_err(late)??;

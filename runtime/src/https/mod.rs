@@ -25,6 +25,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::detect_dead_peer;
+
 use connection::{ConnectionTask, Handshake, Plain};
 use registry::Registry;
 use slots::Capacity;
@@ -163,6 +165,10 @@ async fn accept<H, F, S, B>(
                 continue;
             }
         };
+        // An upload of a client that is gone would otherwise keep all others from its volume.
+        if let Err(error) = detect_dead_peer(&connection) {
+            tracing::warn!("connections of clients that are gone are not noticed: {error}");
+        }
         let lease = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
             lease = registry.admit(address.ip().into()) => lease,

@@ -1,5 +1,6 @@
 //! Each time limit by itself, with slots to spare.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::Request;
@@ -68,6 +69,34 @@ async fn upload_may_take_longer_than_any_limit() {
     tokio::time::sleep(SHORT * 4).await;
     upload.write_all(b"xx").await.unwrap();
     assert!(read_to_end(upload).await.ends_with("\r\n\r\n2"));
+}
+
+/// The kernel probes a client that sends nothing during an upload: it may be gone, with its node, and the volume of the upload is
+/// reserved for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_client_of_an_upload_is_probed() {
+    const ESTABLISHED: &str = "01";
+    const PROBE_TIMER: &str = "02";
+    let mut server = Server::start(NO_TIME_LIMIT).await;
+    let mut upload = server.connect("127.0.0.1", &["http/1.1"]).await.unwrap();
+    let head = "POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n";
+    upload.write_all(head.as_bytes()).await.unwrap();
+    server.accepted.recv().await.unwrap();
+    let end = |address: SocketAddr| format!(":{:04X}", address.port());
+    let (here, there) = (end(server.address), end(upload.get_ref().0.local_addr().unwrap()));
+    let has_timer = || {
+        // `number: address:port address:port state queues timer:when …`
+        let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        sockets.lines().any(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let is_it = words[1].ends_with(&here) && words[2].ends_with(&there);
+            is_it && words[3] == ESTABLISHED && words[5].starts_with(PROBE_TIMER)
+        })
+    };
+    // Another timer may run for a moment, as that of a delayed acknowledgement.
+    while !has_timer() {
+        tokio::time::sleep(SHORT).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,16 +1,20 @@
 //! Programs and workers that die at a bad moment: everything ends as if they had not.
 
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
-use e2e::{NAMESPACE, PATIENCE, Program, Test, phase, run_installed, run_installed_alone};
+use e2e::{
+    NAMESPACE, PATIENCE, Program, Test, phase, run_installed, run_installed_alone, upload_token,
+};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
-use testkit::{Fault, FaultServer, KIB, MIB, Random, pattern};
+use testkit::{Fault, FaultServer, Image, KIB, MIB, Random, pattern};
 
 use crate::world::{annotated, disk, of_web, server, volume, worker};
 
@@ -148,6 +152,45 @@ fn deleted_worker_is_replaced() {
         test.holds("disk", &image).await?;
         test.only_these_are_left(&["disk"]).await
     });
+}
+
+/// The proxy's connection to the upload server has no end: its network is gone before it is.
+#[test]
+fn upload_is_accepted_after_its_proxy_was_lost_with_its_network() {
+    run_installed_alone("proxy-lost", async |test| {
+        let image = disk();
+        test.apply(volume("disk", "csi", "Block", json!({ "upload": {} }))).await?;
+        test.wait("disk", "ready", |volume: &DataVolume| phase(volume) == "UploadReady").await?;
+        let token = upload_token(&test, "disk").await?;
+        let proxy = Program::named(&test, "cdi-uploadproxy");
+        let file = Image::from_bytes(&image);
+        let mut client = slow_upload(&test, &token, file.path()).await?;
+        let has_begun = |volume: &DataVolume| {
+            let progress = volume.status.as_ref().and_then(|status| status.progress.as_deref());
+            progress.is_some_and(|progress| !matches!(progress, "N/A" | "0.0%" | "0.00%"))
+        };
+        test.wait("disk", "receiving", has_begun).await?;
+
+        let address = proxy.pod().await?.status.and_then(|status| status.pod_ip);
+        let _cut = test.chaos().cut(&address.context("a pod has an address")?)?;
+        proxy.lose().await?;
+        test.upload("disk", &image).await?;
+        client.kill()?;
+        client.wait()?;
+        test.succeeded("disk").await?;
+        test.holds("disk", &image).await?;
+        test.only_these_are_left(&["disk"]).await
+    });
+}
+
+/// A client that takes minutes.
+async fn slow_upload(test: &Test, token: &str, file: &Path) -> Result<Child> {
+    let url = format!("https://{}/v1beta1/upload", test.service_address("cdi-uploadproxy").await?);
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--insecure", "--limit-rate", "128k", "--request", "POST"]);
+    curl.args(["--header", &format!("Authorization: Bearer {token}")]);
+    curl.arg("--upload-file").arg(file).arg(url).stdout(Stdio::null());
+    curl.spawn().context("cannot start curl")
 }
 
 #[test]
