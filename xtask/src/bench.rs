@@ -1,8 +1,6 @@
 //! `cargo xtask bench`: builds program and benchmark as they are released, then runs the benchmark.
 
-use std::path::Path;
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::image::{self, Profile};
 use crate::{cluster, deps, shell};
@@ -17,21 +15,23 @@ const RUNS: &str = "5";
 const RUNS_OF_A_TRY: &str = "1";
 
 /// Measures what DataVolumes cost the controllers, where nothing but the API server is real. The arguments: how many at once and
-/// how many at the end, or `clones` and how many; and `--dev` for a try that keeps no results. `blank` and how many compares with
-/// upstream CDI's controllers, in a whole cluster.
+/// how many at the end, or `clones` and how many; and `--dev` for a try that keeps no results. `blank` and how many, or `single`, compares
+/// with upstream CDI's controllers, in a whole cluster.
 ///
 /// # Errors
 /// When a build fails, or the cluster, or the measurement does not end in time.
 pub fn control_plane(arguments: &[&str]) -> Result<()> {
     let (what, number, is_try) = match arguments {
-        ["blank"] => return blank(BLANK, false),
-        ["blank", "--dev"] => return blank(BLANK, true),
-        ["blank", number] => return blank(number, false),
-        ["blank", number, "--dev"] => return blank(number, true),
+        ["blank"] => return in_whole_cluster(&["blank", BLANK], false),
+        ["blank", "--dev"] => return in_whole_cluster(&["blank", BLANK], true),
+        ["blank", number] => return in_whole_cluster(&["blank", number], false),
+        ["blank", number, "--dev"] => return in_whole_cluster(&["blank", number], true),
+        ["single"] => return in_whole_cluster(&["single"], false),
+        ["single", "--dev"] => return in_whole_cluster(&["single"], true),
         [what, number] => (*what, *number, false),
         [what, number, "--dev"] => (*what, *number, true),
         _ => bail!(
-            "`bench control-plane` takes VOLUMES IDLE, clones CLONES or blank VOLUMES, and --dev, not {}",
+            "`bench control-plane` takes VOLUMES IDLE, clones CLONES, blank VOLUMES or single, and --dev, not {}",
             arguments.join(" ")
         ),
     };
@@ -57,8 +57,9 @@ pub fn control_plane(arguments: &[&str]) -> Result<()> {
     outcome.and(down)
 }
 
-/// Measures how long blank DataVolumes take, by our controllers and by upstream CDI's alternately, in the cluster of the tests.
-fn blank(number: &str, is_try: bool) -> Result<()> {
+/// Measures how long DataVolumes take, by our controllers and by upstream CDI's alternately, in the cluster of the tests: `blank` and
+/// how many at once, or `single`.
+fn in_whole_cluster(what: &[&str], is_try: bool) -> Result<()> {
     deps::install(&deps::everything())?;
     let (profile, install, runs) = profile(is_try);
     if is_try {
@@ -68,12 +69,12 @@ fn blank(number: &str, is_try: bool) -> Result<()> {
     }
     // Before the cluster is up, which would take processor time from the compiler.
     image::build(&image::names(), profile)?;
-    let upstream = cluster::upstream_importer()?;
-    let folder = Path::new(&upstream).parent().context("a program lies in a folder")?;
+    cluster::upstream_importer()?;
+    cluster::virtctl()?;
     let outcome = cluster::run(&["up"]).and_then(|()| {
         cluster::run(install)?;
-        let mut measure = shell::program("target/debug/control-plane", &["blank", number, runs]);
-        measure.arg(folder);
+        let mut measure = shell::program("target/debug/control-plane", what);
+        measure.arg(runs);
         if !is_try {
             measure.arg("bench/results");
         }

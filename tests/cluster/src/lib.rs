@@ -47,4 +47,6 @@ pub use state::State;
 use tools::cache;
 pub use tools::{Group, KUBERNETES, KUBEVIRT, KUBEVIRT_ALL, NODE, REFERENCE, Tools, VIRTCTL};
 pub use up::{Mode, kubectl, logs, status, up};
-pub use upstream::{VERSION as UPSTREAM_VERSION, load_upstream_images, upstream_operator_manifest};
+pub use upstream::{
+    VERSION as UPSTREAM_VERSION, load_upstream_images, upstream_image, upstream_operator_manifest,
+};

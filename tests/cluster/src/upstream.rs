@@ -65,8 +65,8 @@ const IMAGES: &[UpstreamImage] = &[
 
 const CLONER_SCRIPT: &str = "/usr/bin/cloner_startup.sh";
 
-/// `localhost/upstream-cdi-NAME:VERSION`
-fn reference(name: &str) -> String {
+/// The name of one of its images: `localhost/upstream-cdi-NAME:VERSION`.
+pub fn upstream_image(name: &str) -> String {
     format!("localhost/upstream-cdi-{name}:{VERSION}")
 }
 
@@ -94,9 +94,9 @@ pub fn upstream_operator_manifest(namespace: &str) -> Result<String> {
     command.arg(format!("-operator-version={VERSION}"));
     command.arg(format!("-namespace={namespace}"));
     for image in IMAGES {
-        command.arg(format!("-{}-image={}", image.name, reference(image.name)));
+        command.arg(format!("-{}-image={}", image.name, upstream_image(image.name)));
     }
-    command.arg(format!("-ovirt-populator-image={}", reference("importer")));
+    command.arg(format!("-ovirt-populator-image={}", upstream_image("importer")));
     shell::output(&mut command)
 }
 
@@ -120,7 +120,7 @@ impl UpstreamImage {
             add(&target, &source)?;
         }
         Ok(Image {
-            reference: reference(self.name),
+            reference: upstream_image(self.name),
             entrypoint: self.entrypoint.iter().map(|&word| word.to_owned()).collect(),
             user: Some(USER),
             files,

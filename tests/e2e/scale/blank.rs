@@ -2,16 +2,11 @@
 //! until all have succeeded, and the requests that the cluster got for it.
 
 use e2e::{NAMESPACE, Usage};
-use k8s_openapi::api::core::v1::{PersistentVolume, ServiceAccount};
-use kube::ResourceExt;
-use kube::api::DeleteParams;
 use reference::{Programs, Whose};
 use requests::Requests;
 
 use super::*;
 
-/// The interval between two checks whether all have succeeded.
-const GLANCE: Duration = Duration::from_millis(100);
 /// For the cleanup after the last has succeeded.
 const REST: Duration = Duration::from_secs(5);
 /// A run that takes longer has failed.
@@ -20,22 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const MODES: [&str; 2] = ["Filesystem", "Block"];
 
 /// What so many DataVolumes cost, `runs` times by each: a figure for each run.
-pub async fn measure(
-    state: &State,
-    folder: &Path,
-    volumes: usize,
-    runs: usize,
-) -> Result<Vec<Value>> {
+pub async fn measure(state: &State, volumes: usize, runs: usize) -> Result<Vec<Value>> {
     let client = client(state).await?;
-    let programs = Programs::load_next_to_ours(&client, state, folder).await?;
+    let programs = Programs::load_next_to_ours(&client, state).await?;
     let mut figures = Vec::new();
     for run in 0..runs {
-        // A, B, B, A: what changes with time affects both, and a lease is waited for as seldom as possible.
-        let mut turns = Whose::ALL;
-        if run % 2 == 1 {
-            turns.reverse();
-        }
-        for whose in turns {
+        for whose in Whose::in_turn(run) {
             let namespace = format!("blank-{run}-{}", whose.name());
             let figure = measure_run(&client, &programs, whose, &namespace, volumes).await;
             let mut figure = figure.with_context(|| namespace)?;
@@ -57,15 +42,7 @@ async fn measure_run(
     volumes: usize,
 ) -> Result<Value> {
     let pod = programs.turn(whose).await?;
-    let namespaces = Api::<Namespace>::all(client.clone());
-    let object = json!({ "metadata": {
-        "name": namespace, "labels": { "pod-security.kubernetes.io/enforce": "restricted" },
-    } });
-    namespaces.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-    let accounts = Api::<ServiceAccount>::namespaced(client.clone(), namespace);
-    while accounts.get_opt("default").await?.is_none() {
-        tokio::time::sleep(GLANCE).await;
-    }
+    namespaces::create(client, namespace).await?;
     let all = Api::<DataVolume>::namespaced(client.clone(), namespace);
     // A controller that has created one of each leads, has filled its caches, and its images are on the node.
     make_all(&all, "first", MODES.len()).await?;
@@ -80,7 +57,7 @@ async fn measure_run(
     let seconds = begin.elapsed().as_secs_f64();
     tokio::time::sleep(REST).await;
     let (asked, used) = (Requests::read(client).await? - before, usage(&pod)?);
-    remove(client, &namespaces, namespace).await?;
+    namespaces::remove(client, namespace).await?;
 
     let each = |count: u64| count as f64 / volumes as f64;
     Ok(json!({
@@ -125,27 +102,6 @@ async fn wait_for(all: &Api<DataVolume>, volumes: usize) -> Result<()> {
         }
         ensure!(begin.elapsed() < PATIENCE, "only {done} of {volumes} have succeeded");
         tokio::time::sleep(GLANCE).await;
-    }
-}
-
-/// Waits until no object of the namespace is left, volumes included: each run begins with the same cluster.
-async fn remove(client: &Client, namespaces: &Api<Namespace>, name: &str) -> Result<()> {
-    namespaces.delete(name, &DeleteParams::default()).await?;
-    let volumes = Api::<PersistentVolume>::all(client.clone());
-    let begin = Instant::now();
-    loop {
-        let is_of_it = |volume: &PersistentVolume| {
-            let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
-            claim.is_some_and(|claim| claim.namespace.as_deref() == Some(name))
-        };
-        let left = volumes.list(&ListParams::default()).await?.items;
-        let left: Vec<_> = left.iter().filter(|volume| is_of_it(volume)).collect();
-        if left.is_empty() && namespaces.get_opt(name).await?.is_none() {
-            return Ok(());
-        }
-        let names: Vec<_> = left.iter().map(|volume| volume.name_any()).collect();
-        ensure!(begin.elapsed() < PATIENCE, "{name} is still there, and of it {names:?}");
-        tokio::time::sleep(PAUSE).await;
     }
 }
 

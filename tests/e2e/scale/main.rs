@@ -7,15 +7,20 @@
 //! `control-plane CONTROLLER clones CLONES [FOLDER]`: how many clones of one image are created at once, by each method;
 //! the directory of the figures.
 //!
-//! `control-plane blank VOLUMES RUNS REFERENCE [FOLDER]`: in a whole cluster with this project installed (`cargo xtask cluster
-//! install`), how many blank DataVolumes are created at once; how often; the directory with upstream CDI's programs.
+//! `control-plane blank VOLUMES RUNS [FOLDER]`: in a whole cluster with this project installed (`cargo xtask cluster install
+//! --manifests`), how many blank DataVolumes are created at once; how often; the directory of the figures.
+//!
+//! `control-plane single RUNS [FOLDER]`: in such a cluster, one DataVolume at a time of several kinds; how often; the directory
+//! of the figures.
 
 mod blank;
 mod clones;
 mod meter;
+mod namespaces;
 mod reference;
 mod report;
 mod requests;
+mod single;
 
 use std::fs::File;
 use std::path::Path;
@@ -40,12 +45,14 @@ const NAMESPACES: [&str; 2] = ["cdi", "scale"];
 /// As many clients at once as an API server serves without asking them to wait.
 const CLIENTS: usize = 16;
 const PAUSE: Duration = Duration::from_secs(1);
+/// The interval between two checks of what takes seconds.
+const GLANCE: Duration = Duration::from_millis(100);
 /// Nothing happens for so long.
 const IDLE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 const HELP: &str = "control-plane CONTROLLER (VOLUMES IDLE [FOLDER] | clones CLONES [FOLDER]), or \
-    control-plane blank VOLUMES RUNS REFERENCE [FOLDER]";
+    control-plane (blank VOLUMES RUNS | single RUNS) [FOLDER]";
 
 fn main() -> Result<()> {
     let words: Vec<_> = std::env::args().skip(1).collect();
@@ -55,10 +62,14 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let about = results::about()?;
     let (kept, text) = match *words.as_slice() {
-        ["blank", volumes, runs, reference, ref folder @ ..] => {
+        ["single", runs, ref folder @ ..] => {
+            let figures = runtime.block_on(single::measure(&state, runs.parse()?))?;
+            let text = report::of_single(&about, &figures);
+            (folder.first().map(|folder| (*folder, "single", figures)), text)
+        }
+        ["blank", volumes, runs, ref folder @ ..] => {
             let (volumes, runs) = (volumes.parse()?, runs.parse()?);
-            let figures = blank::measure(&state, Path::new(reference), volumes, runs);
-            let figures = runtime.block_on(figures)?;
+            let figures = runtime.block_on(blank::measure(&state, volumes, runs))?;
             let text = report::of_blank(&about, &figures);
             (folder.first().map(|folder| (*folder, "blank", figures)), text)
         }

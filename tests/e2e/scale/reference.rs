@@ -1,6 +1,5 @@
 //! Upstream CDI's controllers in the place of ours: the same Deployment with another program in it.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -16,10 +15,12 @@ use serde_json::{Value, json};
 
 use crate::{PAUSE, unless_there};
 
-const CONTROLLERS: &str = "localhost/reference-controllers:1";
-const IMPORTER: &str = "localhost/reference-importer:1";
-/// The programs that its importer runs, at the paths that it expects.
-const HELPERS: [&str; 2] = ["/usr/bin/qemu-img", "/usr/sbin/blockdev"];
+/// The variables of the controllers with images of workers, and whose image it is.
+const WORKER_IMAGES: [(&str, &str); 3] = [
+    ("IMPORTER_IMAGE", "importer"),
+    ("CLONER_IMAGE", "cloner"),
+    ("UPLOADSERVER_IMAGE", "uploadserver"),
+];
 /// Pods start within seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Grants the account of the controllers the permissions that upstream CDI's need: more than ours have.
@@ -39,6 +40,15 @@ pub enum Whose {
 impl Whose {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Ours, Self::Reference];
+
+    /// A, B, B, A: what changes with time affects both, and a lease is waited for as seldom as possible.
+    pub fn in_turn(run: usize) -> [Self; 2] {
+        let mut turns = Self::ALL;
+        if run % 2 == 1 {
+            turns.reverse();
+        }
+        turns
+    }
 
     /// As figures name it; good in names of objects.
     pub const fn name(self) -> &'static str {
@@ -62,14 +72,9 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Loads upstream CDI's programs from `folder` into the cluster, next to ours. Starts none of them.
-    pub async fn load_next_to_ours(client: &Client, state: &State, folder: &Path) -> Result<Self> {
-        let (controllers, importer) = (folder.join("cdi-controller"), folder.join("cdi-importer"));
-        let controllers = [("/usr/bin/cdi-controller", controllers.as_path())];
-        cluster::load_programs(state, &controllers, CONTROLLERS)?;
-        let mut programs = vec![("/usr/bin/cdi-importer", importer.as_path())];
-        programs.extend(HELPERS.map(|helper| (helper, Path::new(helper))));
-        cluster::load_programs(state, &programs, IMPORTER)?;
+    /// Loads upstream CDI's programs into the cluster, next to ours. Starts none of them.
+    pub async fn load_next_to_ours(client: &Client, state: &State) -> Result<Self> {
+        cluster::load_upstream_images(state)?;
         // Upstream CDI creates no worker without a CDI object; ours does not need one.
         let cdi = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI",
@@ -146,7 +151,7 @@ impl Programs {
     }
 }
 
-/// The same account, keys and resources; but upstream CDI has no HTTP endpoint for probes, and its image names no user.
+/// The same account, keys and resources; but upstream CDI has no HTTP endpoint for probes.
 fn like(ours: &Deployment) -> Result<Deployment> {
     let name = Whose::Reference.deployment();
     let mut spec = serde_json::to_value(&ours.spec)?;
@@ -154,15 +159,16 @@ fn like(ours: &Deployment) -> Result<Deployment> {
     spec["selector"]["matchLabels"][LABEL] = name.into();
     spec["template"]["metadata"]["labels"][LABEL] = name.into();
     let container = &mut spec["template"]["spec"]["containers"][0];
-    container["image"] = CONTROLLERS.into();
-    container["securityContext"]["runAsUser"] = 1001.into();
+    container["image"] = cluster::upstream_image("controller").into();
     if let Some(container) = container.as_object_mut() {
         container.remove("livenessProbe");
         container.remove("readinessProbe");
     }
     for variable in container["env"].as_array_mut().into_iter().flatten() {
-        if variable["name"] == "IMPORTER_IMAGE" {
-            variable["value"] = IMPORTER.into();
+        for (name, image) in WORKER_IMAGES {
+            if variable["name"] == name {
+                variable["value"] = cluster::upstream_image(image).into();
+            }
         }
     }
     let object: Value = json!({ "metadata": { "name": name }, "spec": spec });

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use e2e::results::list;
 use serde_json::Value;
 
+use crate::single::{CASES, Case};
+
 /// Figures and their goals. Where there is none, the figure is for comparison with earlier ones.
 const ROWS: [(&str, &str, Option<Limit>); 15] = [
     ("created within, s", "/at_once/seconds_to_make", None),
@@ -157,6 +159,44 @@ pub fn of_blank(about: &Value, figures: &[Value]) -> String {
         let goal = goal.map(|goal| format!("≤ {goal}")).unwrap_or_default();
         let (ours, theirs) = (ours.text(), theirs.text());
         let _ = writeln!(text, "| {what} | {ours} | {theirs} | {cross}{ratio:.2} | {goal} |");
+    }
+    text
+}
+
+/// The seconds of single DataVolumes, by both in turns.
+pub fn of_single(about: &Value, figures: &[Value]) -> String {
+    let date = about["date"].as_str().unwrap_or_default();
+    let of_first = |figure: &&Value| figure["by"] == "ours" && figure["case"] == CASES[0].what;
+    let runs = figures.iter().filter(of_first).count();
+    let mut text = format!("# One DataVolume at a time, {date}\n\n");
+    let _ = writeln!(
+        text,
+        "Made by `cargo xtask bench control-plane single`: seconds from the creation of a DataVolume of 256 MiB, a third of it data, \
+         until it has succeeded, in the cluster of the tests, where everything is real; by our controllers and workers and by \
+         upstream CDI's in turns, {runs} runs each. Upstream's are built from the pinned module; its controllers run in a copy of \
+         our Deployment, with our keys, by which they cannot issue the certificates of upload servers: copies and uploads are not \
+         compared. The admission webhooks are ours in both cases. Medians, with minimum and maximum. A cross marks a goal \
+         that is missed.\n"
+    );
+    list(&mut text, about);
+    text += "\n| What | ours, s | upstream's, s | upstream's ÷ ours | Goal, s |\n|---|---|---|---|---|\n";
+    for case in &CASES {
+        let Case { what, goal, .. } = case;
+        let of = |whose: &str| {
+            let of_them =
+                figures.iter().filter(|figure| figure["by"] == whose && figure["case"] == *what);
+            Spread::from_figures(of_them.filter_map(|figure| figure["seconds"].as_f64()).collect())
+        };
+        let (ours, theirs) = (of("ours"), of("reference"));
+        let ratio = theirs.median / ours.median;
+        let cross = if ours.median > *goal { "✗ " } else { "" };
+        let ours = ours.text();
+        let compared = if case.is_compared() {
+            format!("{} | {ratio:.1}", theirs.text())
+        } else {
+            "– | –".into()
+        };
+        let _ = writeln!(text, "| {what} | {cross}{ours} | {compared} | ≤ {goal} |");
     }
     text
 }

@@ -123,6 +123,14 @@ pub fn upstream_importer() -> Result<String> {
     Ok(path.trim().to_owned())
 }
 
+/// Builds KubeVirt's client, if it is not built yet.
+///
+/// # Errors
+/// When it cannot be built.
+pub fn virtctl() -> Result<()> {
+    program(&["tools", "virtctl"])
+}
+
 /// Whether this machine can have a cluster, which takes root. In CI it must.
 ///
 /// # Errors
