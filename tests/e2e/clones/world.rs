@@ -164,13 +164,18 @@ pub async fn was_made(test: &Test, name: &str, way: &str) -> Result<PersistentVo
     ensure!(phase == Some("Succeeded"), "{name}: {phase:?}");
     let is_copy = noted(&claim, "k8s.io/CloneOf") == Some("true");
     ensure!(is_copy == (way == "copy"), "{name}: {:?}", claim.annotations());
-    let running = condition(&volume, "Running").context("it reports how it ended")?;
-    let reported = (running.reason.as_deref(), running.message.as_deref());
     let one = (Some("Completed"), Some("Clone Complete"));
-    // Where two pods copy to the PVC itself, both report it.
+    // Where two pods copy to the PVC itself, both report it, the one that reads perhaps after the DataVolume has succeeded.
     let both = (Some("Completed and Completed"), Some("Clone Complete and Clone Complete"));
-    let is_copied_to = volume.annotations().get(POPULATOR).is_some_and(|value| value == "false");
-    ensure!(reported == one || is_copied_to && reported == both, "{name}: {running:?}");
+    let reports_the_end = |volume: &DataVolume| {
+        let is_copied_to =
+            volume.annotations().get(POPULATOR).is_some_and(|value| value == "false");
+        condition(volume, "Running").is_some_and(|running| {
+            let reported = (running.reason.as_deref(), running.message.as_deref());
+            reported == one || is_copied_to && reported == both
+        })
+    };
+    test.wait(name, "reported as complete", reports_the_end).await?;
     test.holds(name, &disk()).await?;
     Ok(claim)
 }
