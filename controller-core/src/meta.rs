@@ -94,6 +94,11 @@ pub fn worker_phase(claim: &ObjectMeta) -> PodPhase {
     annotation(claim, state::POD_PHASE).unwrap_or_default().into()
 }
 
+/// Whether a PVC names its volume, which decides from which nodes it can be reached.
+pub fn has_volume(claim: &PersistentVolumeClaim) -> bool {
+    claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some())
+}
+
 /// Whether the volume mode of a PVC is `Block`. The default is `Filesystem`.
 pub fn is_block(claim: &PersistentVolumeClaim) -> bool {
     let mode = claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref());

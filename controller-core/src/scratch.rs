@@ -87,7 +87,7 @@ pub fn object(facts: &Facts) -> Option<PersistentVolumeClaim> {
     let annotations = metadata.annotations.iter().flatten();
     // The volume of a PVC decides from where it can be reached. The selected node may be lost by now: scratch space must not be
     // bound to it, then, as the worker is not (`worker::affinity`).
-    let has_volume = facts.claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some());
+    let has_volume = meta::has_volume(facts.claim);
     let is_of_node = |key: &str| key == request::SELECTED_NODE && !has_volume;
     let annotations = annotations
         .filter(|(key, _)| is_foreign(key) || is_of_node(key))

@@ -220,6 +220,14 @@ fn running_condition_by_pod_status() {
     }
 }
 
+/// Its container in this state.
+fn pod_on_node_2(state: &Value) -> Pod {
+    let mut pod = pod("Running", state.clone(), json!({}));
+    pod.spec =
+        Some(serde_json::from_value(json!({ "containers": [], "nodeName": "node-2" })).unwrap());
+    pod
+}
+
 #[test]
 fn evicted_worker_is_not_reported_as_running() {
     let evicted = "the pod importer-disk is evicted by a taint of the node node-2 and has not ended; \
@@ -233,10 +241,7 @@ fn evicted_worker_is_not_reported_as_running() {
         ("DeletionByTaintManager", "True", &ended, ("false", "Completed", "")),
     ];
     for (cause, status, state, expected) in table {
-        let mut pod = pod("Running", state.clone(), json!({}));
-        pod.spec = Some(
-            serde_json::from_value(json!({ "containers": [], "nodeName": "node-2" })).unwrap(),
-        );
+        let mut pod = pod_on_node_2(state);
         let target = json!([{ "type": "DisruptionTarget", "status": status, "reason": cause }]);
         pod.status.as_mut().unwrap().conditions = Some(serde_json::from_value(target).unwrap());
         let plan = plan(&claim(json!({})), &pod);
@@ -262,10 +267,7 @@ fn worker_on_a_lost_node_is_not_reported_as_running() {
         ("gate", true, "False", Some("ReadinessGatesNotReady"), ("true", "Pod is running", "")),
     ];
     for (case, is_ready, status, reason, expected) in table {
-        let mut pod = pod("Running", json!({ "running": {} }), json!({}));
-        pod.spec = Some(
-            serde_json::from_value(json!({ "containers": [], "nodeName": "node-2" })).unwrap(),
-        );
+        let mut pod = pod_on_node_2(&json!({ "running": {} }));
         let of_pod = pod.status.as_mut().unwrap();
         of_pod.container_statuses.as_mut().unwrap()[0].ready = is_ready;
         let ready = json!([{ "type": "Ready", "status": status, "reason": reason }]);

@@ -447,7 +447,7 @@ pub fn affinity(
     };
     let mut affinity = placed.unwrap_or_default();
     let rules = affinity.node_affinity.get_or_insert_default();
-    if claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some()) {
+    if meta::has_volume(claim) {
         let term = NodeSelectorTerm { match_fields: Some(vec![here]), ..Default::default() };
         let preferred =
             rules.preferred_during_scheduling_ignored_during_execution.get_or_insert_default();

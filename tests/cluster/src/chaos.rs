@@ -110,9 +110,7 @@ impl Chaos {
     /// # Errors
     /// When there is none.
     pub fn kill_in_pod(&self, pod_uid: &str) -> Result<()> {
-        let pids = processes_of_pod(pod_uid)?;
-        anyhow::ensure!(!pids.is_empty(), "no process of the pod {pod_uid} is running");
-        for pid in pids {
+        for pid in running_processes(pod_uid)? {
             let pid = rustix::process::Pid::from_raw(pid).context("0 is no process")?;
             // It may have ended by itself.
             let _ = rustix::process::kill_process(pid, Signal::KILL);
@@ -125,9 +123,7 @@ impl Chaos {
     /// # Errors
     /// When it has no processes, or their memory cannot be limited.
     pub fn starve(&self, pod_uid: &str) -> Result<()> {
-        let pids = processes_of_pod(pod_uid)?;
-        anyhow::ensure!(!pids.is_empty(), "no process of the pod {pod_uid} is running");
-        for pid in pids {
+        for pid in running_processes(pod_uid)? {
             let (group, version) = control_group(pid, "memory")?;
             let file = if version == 1 { "memory.limit_in_bytes" } else { "memory.max" };
             let limit = group.join(file);
@@ -146,8 +142,7 @@ impl Chaos {
     /// # Errors
     /// When it has no processes, or their devices cannot be limited.
     pub fn slow_disks(&self, pod_uid: &str, bytes_per_second: u64) -> Result<()> {
-        let pids = processes_of_pod(pod_uid)?;
-        anyhow::ensure!(!pids.is_empty(), "no process of the pod {pod_uid} is running");
+        let pids = running_processes(pod_uid)?;
         let devices = loop_devices()?;
         for pid in pids {
             let (group, version) =
@@ -171,6 +166,13 @@ impl Chaos {
         }
         Ok(())
     }
+}
+
+/// At least one process.
+fn running_processes(pod_uid: &str) -> Result<Vec<i32>> {
+    let pids = processes_of_pod(pod_uid)?;
+    anyhow::ensure!(!pids.is_empty(), "no process of the pod {pod_uid} is running");
+    Ok(pids)
 }
 
 /// The folder of a process's control group for a controller, and the version of control groups.

@@ -5,7 +5,7 @@ use api::v1beta1::{DataVolume, StorageProfile};
 use e2e::{PodPlan, Test, condition_is_false_with, server, sha256, volume};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::world::{BY_CLONE, BY_COPY, disk, golden, run, run_alone, was_made};
@@ -50,17 +50,7 @@ async fn describe(test: &Test) -> Result<()> {
 }
 
 async fn without_size_and_modes(test: &Test) -> Result<()> {
-    test.apply(json!({
-        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-        "metadata": { "name": "then" },
-        "spec": {
-            "volumeSnapshotClassName": "csi", "source": { "persistentVolumeClaimName": "golden" },
-        },
-    }))
-    .await?;
-    let snapshots = test.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
-    let is_ready = |snapshot: &DynamicObject| snapshot.data["status"]["readyToUse"] == true;
-    test.wait_among(&snapshots, "then", "ready to use", is_ready).await?;
+    test.take_snapshot("golden", "then").await?;
     let of = |name: &str| json!({ "namespace": test.namespace(), "name": name });
     test.apply(json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",

@@ -4,8 +4,8 @@ use anyhow::{Context, Result, ensure};
 use e2e::{Test, is_bound};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
-use kube::api::{Api, DynamicObject, PostParams};
-use serde_json::{Value, json};
+use kube::api::{Api, PostParams};
+use serde_json::Value;
 
 use crate::world::{disk, example, golden, noted, run};
 
@@ -105,18 +105,7 @@ fn example_clones_across_namespaces_need_their_documented_permission() {
         apply(&test, objects).await?;
         is_clone(&test, "borrowed-disk").await?;
 
-        far.apply(json!({
-            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-            "metadata": { "name": "rhel9-0c1d2e3f4a5b" },
-            "spec": {
-                "volumeSnapshotClassName": "csi",
-                "source": { "persistentVolumeClaimName": "shared-disk" },
-            },
-        }))
-        .await?;
-        let snapshots = far.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
-        let is_ready = |snapshot: &DynamicObject| snapshot.data["status"]["readyToUse"] == true;
-        far.wait_among(&snapshots, "rhel9-0c1d2e3f4a5b", "ready to use", is_ready).await?;
+        far.take_snapshot("shared-disk", "rhel9-0c1d2e3f4a5b").await?;
         apply(&test, small("dv-clone-snapshot", &far)?).await?;
         is_clone(&test, "from-snapshot").await
     });

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::{Test, annotated, volume};
 use futures_util::future::{try_join, try_join_all};
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
-use kube::api::{DynamicObject, ListParams};
+use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use crate::world::{BY_CLONE, BY_COPY, BY_SNAPSHOT, CANNOT, golden, noted, run, was_made};
@@ -160,17 +160,7 @@ fn every_clone_strategy_from_every_source_copies_all_bytes() {
 
 /// Takes a snapshot, and creates a DataSource for the disk and for the snapshot.
 async fn keep(test: &Test, disk: &str, snapshot: &str) -> Result<()> {
-    test.apply(json!({
-        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-        "metadata": { "name": snapshot },
-        "spec": {
-            "volumeSnapshotClassName": "csi", "source": { "persistentVolumeClaimName": disk },
-        },
-    }))
-    .await?;
-    let snapshots = test.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
-    let is_ready = |snapshot: &DynamicObject| snapshot.data["status"]["readyToUse"] == true;
-    test.wait_among(&snapshots, snapshot, "ready to use", is_ready).await?;
+    test.take_snapshot(disk, snapshot).await?;
     for (kind, name) in [("pvc", disk), ("snapshot", snapshot)] {
         let source = json!({ kind: { "namespace": test.namespace(), "name": name } });
         test.apply(json!({

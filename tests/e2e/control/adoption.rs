@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
 use e2e::{Claim, PodPlan, Test, is_bound, run_installed};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::world::{SIZE, annotated, disk, of_web, server, volume};
@@ -56,18 +56,7 @@ fn data_volume_waits_for_an_external_population() {
         let words = ["fill", "/disk", "all", "external"];
         PodPlan::new("writer", &words).device("original", "/disk").output(&test).await?;
         let written = test.read("original", BYTES).await?;
-        test.apply(json!({
-            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-            "metadata": { "name": "snapshot" },
-            "spec": {
-                "source": { "persistentVolumeClaimName": "original" },
-                "volumeSnapshotClassName": "csi",
-            },
-        }))
-        .await?;
-        let snapshots = test.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
-        let ready = |snapshot: &DynamicObject| snapshot.data["status"]["readyToUse"] == true;
-        test.wait_among(&snapshots, "snapshot", "ready to use", ready).await?;
+        test.take_snapshot("original", "snapshot").await?;
         let group = "snapshot.storage.k8s.io";
         for (name, reference) in [
             ("of-claim", json!({ "kind": "PersistentVolumeClaim", "name": "original" })),

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use e2e::{Claim, PodPlan, Test, is_bound, run};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 const MIB: u64 = 1 << 20;
@@ -25,19 +25,6 @@ async fn read(test: &Test, pod: &str, claim: &str, device: bool) -> Result<(Stri
     let output = plan.output(test).await?;
     let (digest, size) = output.split_once(" of ").context("digest and size")?;
     Ok((digest.to_owned(), size.parse()?))
-}
-
-async fn snapshot(test: &Test, name: &str, claim: &str) -> Result<()> {
-    let snapshots = test.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
-    let object = serde_json::from_value(json!({
-        "apiVersion": "snapshot.storage.k8s.io/v1",
-        "kind": "VolumeSnapshot",
-        "metadata": {"name": name},
-        "spec": {"source": {"persistentVolumeClaimName": claim}, "volumeSnapshotClassName": "csi"},
-    }))?;
-    snapshots.create(&PostParams::default(), &object).await?;
-    let ready = |snapshot: &kube::api::DynamicObject| snapshot.data["status"]["readyToUse"] == true;
-    test.wait_among(&snapshots, name, "ready to use", ready).await.map(|_| ())
 }
 
 #[test]
@@ -97,7 +84,7 @@ fn snapshot_restores_the_content() {
             let name = |what: &str| format!("{what}-{kind}");
             make(&name("disk"), "csi", "64Mi").bound(&test).await?;
             let before = fill(&test, &name("before"), &name("disk"), device, "before").await?;
-            snapshot(&test, &name("then"), &name("disk")).await?;
+            test.take_snapshot(&name("disk"), &name("then")).await?;
             fill(&test, &name("after"), &name("disk"), device, "after").await?;
             let restored = make(&name("copy"), "csi", "64Mi").from_snapshot(&name("then"));
             restored.bound(&test).await?;

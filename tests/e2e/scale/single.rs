@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use api::v1beta1::StorageProfile;
 use cluster::{Tools, VIRTCTL};
-use e2e::{NAMESPACE, server};
+use e2e::{NAMESPACE, server, volume};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use reference::{Programs, Whose};
@@ -163,15 +163,9 @@ async fn fill(
     mode: &str,
     source: Value,
 ) -> Result<()> {
-    let object = serde_json::from_value(json!({
-        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
-        "metadata": { "name": name },
-        "spec": { "source": source, "pvc": {
-            "storageClassName": class, "volumeMode": mode, "accessModes": ["ReadWriteOnce"],
-            "resources": { "requests": { "storage": SIZE } },
-        } },
-    }))?;
-    all.create(&PostParams::default(), &object).await?;
+    let mut object = volume(name, class, mode, source);
+    object["spec"]["pvc"]["resources"]["requests"]["storage"] = SIZE.into();
+    all.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
     let begin = Instant::now();
     loop {
         let volume = all.get(name).await?;

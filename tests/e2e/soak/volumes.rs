@@ -6,7 +6,6 @@ use e2e::{
     Pushed, Test, annotated, condition_is_false_with, files_of_disk, imported, phase, server,
     volume,
 };
-use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use testkit::{Compressor, Fault, FaultServer, MIB, Qcow2Options, QemuImg, SparseDisk, compress};
 
@@ -121,17 +120,7 @@ impl Sources {
         };
         test.apply(imported(GOLDEN, "csi", "Block", &sources.raw)).await?;
         test.succeeded(GOLDEN).await?;
-        test.apply(json!({
-            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-            "metadata": { "name": SNAPSHOT },
-            "spec": {
-                "volumeSnapshotClassName": "csi", "source": { "persistentVolumeClaimName": GOLDEN },
-            },
-        }))
-        .await?;
-        let snapshots = test.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
-        let is_ready = |snapshot: &DynamicObject| snapshot.data["status"]["readyToUse"] == true;
-        test.wait_among(&snapshots, SNAPSHOT, "ready to use", is_ready).await?;
+        test.take_snapshot(GOLDEN, SNAPSHOT).await?;
         test.apply(json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
             "metadata": { "name": DATA_SOURCE },

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::test::{PATIENCE, PAUSE};
@@ -70,6 +70,24 @@ impl Test {
             ensure!(found.is_some_and(|c| c.status == wanted), "{name}: {kind}: {status:?}");
         }
         Ok(volume)
+    }
+
+    /// Takes a snapshot of a PVC of the class `csi`, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it is not ready in time.
+    pub async fn take_snapshot(&self, claim: &str, name: &str) -> Result<()> {
+        self.apply(json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+            "metadata": { "name": name },
+            "spec": {
+                "volumeSnapshotClassName": "csi", "source": { "persistentVolumeClaimName": claim },
+            },
+        }))
+        .await?;
+        let snapshots = self.all_of("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
+        let is_ready = |snapshot: &DynamicObject| snapshot.data["status"]["readyToUse"] == true;
+        self.wait_among(&snapshots, name, "ready to use", is_ready).await.map(|_| ())
     }
 
     /// The first bytes of a PVC's disk, as a pod prints them: `digest of size`. The pod is named after the PVC. It is
