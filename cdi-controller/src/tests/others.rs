@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use super::world::TestCluster;
 
+/// When containers start and end.
+const LONG_AGO: &str = "2026-01-01T00:00:00Z";
+
 impl TestCluster {
     /// Advances the rest of the cluster by one step: binds PVCs, takes snapshots, and moves pods to their next phase.
     pub fn simulate_cluster(&self, termination_message: &str) {
@@ -131,7 +134,7 @@ impl TestCluster {
         self.fake.change(place, |snapshot| snapshot["status"] = next);
     }
 
-    /// Whether a pod has what it waits for: the server of a copy waits for the pod that reads the source.
+    /// Whether a pod has what it waits for: the server of a copy waits for a pod that reads the source, created after it.
     fn may_end(&self, pod: &Value) -> bool {
         let owner = &pod["metadata"]["ownerReferences"][0];
         let state = self.fake.0.lock().unwrap();
@@ -146,9 +149,13 @@ impl TestCluster {
         };
         let namespace = source.split('/').next().unwrap();
         let reader = format!("pods/{namespace}/{}-source-pod", owner["uid"].as_str().unwrap());
-        let phase = state.objects.get(&reader).and_then(|pod| pod["status"]["phase"].as_str());
-        claim["metadata"]["annotations"]["k8s.io/CloneOf"] == "true"
-            || matches!(phase, Some("Running" | "Succeeded"))
+        let Some(reader) = state.objects.get(&reader) else { return false };
+        let sends = matches!(reader["status"]["phase"].as_str(), Some("Running" | "Succeeded"));
+        let number = |pod: &Value| -> usize {
+            let uid = pod["metadata"]["uid"].as_str().unwrap();
+            uid.trim_start_matches("uid-").parse().unwrap()
+        };
+        sends && number(reader) > number(pod)
     }
 
     fn run(&self, place: &str, pod: &Value, termination_message: &str) {
@@ -172,14 +179,15 @@ impl TestCluster {
             return;
         }
         let end = |termination_message: &str| {
-            let end =
-                json!({ "exitCode": 0, "reason": "Completed", "message": termination_message });
+            let end = json!({ "exitCode": 0, "reason": "Completed", "message": termination_message, "finishedAt": LONG_AGO });
             container(json!({ "terminated": end }), false)
         };
         let (phase, containers) = match pod["status"]["phase"].as_str() {
             None => ("Pending", json!([])),
             Some("Pending") if self.is_quick => ("Succeeded", end(termination_message)),
-            Some("Pending") => ("Running", container(json!({ "running": {} }), true)),
+            Some("Pending") => {
+                ("Running", container(json!({ "running": { "startedAt": LONG_AGO } }), true))
+            }
             Some("Running") if !self.may_end(pod) => return,
             Some("Running") => {
                 ("Succeeded", end(if is_reader { "Clone Complete" } else { termination_message }))

@@ -5,11 +5,13 @@
 //! 1 pod:  CloneRequest ────────────────────────► source pod, with both ──► ended: CloneOf
 //!                                                    │ no node has both     source pod and finalizer go
 //!                                                    ▼
-//! 2 pods: CloneRequest ──► upload server ready ──► source pod ───────────► both have ended: CloneOf
-//!            (upload)          (upload)             finalizer
+//! 2 pods: CloneRequest ──► upload server ready ──► source pod ──► ended: CloneOf ──► server ended: pod, finalizer go
+//!            (upload)          (upload)        ▲    finalizer           │
+//!                                              └────────────────────────┘ server replaced before it reported its end
 //! ```
 
 mod pod;
+mod repeat;
 mod writes;
 
 use api::annotations::{request, state};
@@ -28,6 +30,7 @@ use crate::import::{Exit, report};
 use crate::meta::{self, Changes};
 
 pub use pod::{Facts, has_both, pod, secret};
+pub use repeat::plan_after_read;
 pub use writes::{CopyTarget, plan_end, plan_replacement, plan_report};
 
 /// In the termination message of the source pod, if the target was preallocated.
@@ -85,6 +88,8 @@ pub enum CopyState {
     Waiting,
     /// The source may be read.
     Ready,
+    /// The source pod has sent everything, and the upload server has not reported its end.
+    Read,
     /// The copy is complete or no longer requested: its objects are deleted.
     Over,
 }
@@ -93,16 +98,18 @@ pub enum CopyState {
 pub fn copy_state(claim: &PersistentVolumeClaim) -> CopyState {
     let metadata = &claim.metadata;
     let is_wanted = meta::has_annotation(metadata, request::CLONE_REQUEST);
-    if metadata.deletion_timestamp.is_some()
-        || !is_wanted
-        || meta::is_true(metadata, state::CLONE_OF)
-    {
+    if metadata.deletion_timestamp.is_some() || !is_wanted {
         return CopyState::Over;
+    }
+    let is_done = meta::worker_phase(metadata) == PodPhase::Succeeded;
+    if meta::is_true(metadata, state::CLONE_OF) {
+        // Without the finalizer the copy is older, perhaps of upstream CDI, and was complete.
+        let has_server = !uses_one_pod(metadata) && has_finalizer(metadata);
+        return if has_server && !is_done { CopyState::Read } else { CopyState::Over };
     }
     if uses_one_pod(metadata) {
         return CopyState::Ready;
     }
-    let is_done = meta::worker_phase(metadata) == PodPhase::Succeeded;
     let has_server = is_done || meta::is_true(metadata, state::POD_READY);
     if meta::claim_phase(claim) == ClaimPhase::Bound && has_server {
         CopyState::Ready

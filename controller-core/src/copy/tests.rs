@@ -38,6 +38,22 @@ fn source_is_read_when_the_upload_server_is_ready() {
             "{phase} {annotations}"
         );
     }
+    for (is_held, one_pod, server_phase, expected) in [
+        (true, "false", "Running", CopyState::Read),
+        (true, "false", "Succeeded", CopyState::Over),
+        (true, "true", "Running", CopyState::Over),
+        (false, "false", "Running", CopyState::Over),
+    ] {
+        let mut claim = target(
+            "Bound",
+            json!({
+                request::CLONE_REQUEST: "vms/golden", state::CLONE_OF: "true",
+                state::CLONE_ON_ONE_NODE: one_pod, state::POD_PHASE: server_phase,
+            }),
+        );
+        claim.metadata.finalizers = is_held.then(|| vec![finalizer::CLONE_SOURCE.into()]);
+        assert_eq!(copy_state(&claim), expected, "{is_held} {one_pod} {server_phase}");
+    }
     assert_eq!(copy_state(&claim("disk", "Block", "Bound", json!({}))), CopyState::Over);
 }
 

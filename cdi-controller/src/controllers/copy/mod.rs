@@ -14,6 +14,8 @@ use controller_core::clone::{self, Origin};
 use controller_core::copy::{self as plan, CopyState};
 use controller_core::meta;
 use controller_core::plan::{Plan, Requeue};
+use controller_core::upload as server;
+use controller_core::worker;
 
 pub async fn reconcile(engine: Arc<Engine>, key: Key) -> Result<Requeue, Error> {
     if let Some(next) = restored::clean_up(&engine, &key).await? {
@@ -39,11 +41,14 @@ async fn plan_copy(
             CopyState::Over => Ok(plan::plan_end(claim, source, None)),
             CopyState::Waiting => Ok(Plan::default()),
             CopyState::Ready => start::plan_start(engine, claim, source).await,
+            CopyState::Read => Ok(plan_after_read(engine, claim, None)),
         };
     };
     let uses_one_pod = plan::uses_one_pod(&claim.metadata);
-    if plan::copy_state(claim) == CopyState::Over {
-        return Ok(plan::plan_end(claim, source, Some(&pod)));
+    match plan::copy_state(claim) {
+        CopyState::Over => return Ok(plan::plan_end(claim, source, Some(&pod))),
+        CopyState::Read => return Ok(plan_after_read(engine, claim, Some(&pod))),
+        CopyState::Ready | CopyState::Waiting => {}
     }
     if pod.metadata.deletion_timestamp.is_some() {
         return Ok(Plan::requeue(Requeue::After(POLL))); // another one replaces it
@@ -55,6 +60,13 @@ async fn plan_copy(
         provide_secret(engine, claim, source, &pod).await?;
     }
     Ok(plan::plan_report(claim, &pod, engine.now()))
+}
+
+fn plan_after_read(engine: &Engine, claim: &PersistentVolumeClaim, reader: Option<&Pod>) -> Plan {
+    let namespace = meta::namespace(&claim.metadata);
+    let server = engine.api.caches.pods.get(namespace, &server::pod_name(claim));
+    let server = server.filter(|server| worker::works_for(server, claim));
+    plan::plan_after_read(claim, reader, server.as_deref(), engine.now())
 }
 
 /// The target of the clone that an intermediate PVC belongs to, which users see.

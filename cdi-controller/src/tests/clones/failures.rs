@@ -3,6 +3,7 @@
 use api::annotations::{request, state};
 use serde_json::json;
 
+use super::super::world::TestCluster;
 use super::super::{places, reasons};
 use super::{
     DONE, Rights, check_clean, check_nothing_left, claim_of_a_source, cluster, of_claim, phases,
@@ -47,6 +48,57 @@ async fn clone_succeeds_whichever_request_fails() {
                 run(None, Some(number)).await
             };
         }
+    }
+}
+
+/// The upload server has received all and its pod is lost before the controller has seen its end. Found by `soak chaos`: the
+/// pod that replaced it waited for a copy that had ended.
+#[tokio::test(start_paused = true)]
+async fn copy_is_repeated_if_its_upload_server_is_lost_at_its_end() {
+    let rights = Rights::new();
+    for has_driver in [true, false] {
+        let fake = cluster("copy", "images", has_driver);
+        rights.clone_of_claim(&fake, "images");
+        let mut world = rights.controllers(fake, &[]);
+        world.has_large_node = false;
+        let place = |world: &TestCluster, is_reader: bool| {
+            places(world, "pods")
+                .into_iter()
+                .find(|place| place.ends_with("-source-pod") == is_reader)
+        };
+        let pod = |world: &TestCluster, place: &str| {
+            let parts: Vec<_> = place.splitn(3, '/').collect();
+            world.fake.get("pods", parts[1], parts[2])
+        };
+        let mut reader = None;
+        for _ in 0..30 {
+            if reader.is_some() {
+                break;
+            }
+            world.work().await;
+            world.simulate_cluster(DONE);
+            let server = place(&world, false);
+            let server = server.filter(|server| {
+                pod(&world, server).is_some_and(|pod| pod["status"]["phase"] == "Succeeded")
+            });
+            if let Some(server) = server {
+                world.fake.delete(&server);
+                reader = place(&world, true);
+            }
+        }
+        let reader = reader.expect("no upload server ended");
+        let uid =
+            |world: &TestCluster| pod(world, &reader).map(|pod| pod["metadata"]["uid"].clone());
+        let first = uid(&world);
+        let mut was_repeated = false;
+        for _ in 0..30 {
+            world.work().await;
+            was_repeated |= uid(&world).is_some_and(|uid| Some(uid) != first);
+            world.simulate_cluster(DONE);
+        }
+        assert!(was_repeated, "with a driver: {has_driver}: no second pod has read the source");
+        assert_eq!(world.status("disk")["phase"], "Succeeded", "with a driver: {has_driver}");
+        check_clean(&world, "images", "copy");
     }
 }
 
