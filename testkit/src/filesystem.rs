@@ -93,6 +93,37 @@ impl FileSystem {
         self.folder.as_ref().expect("there until it is dropped").path()
     }
 
+    /// Occupies all but about `free` bytes, with a file of the name [`FileSystem::FILLER`].
+    ///
+    /// # Panics
+    /// When so much is not free.
+    pub fn fill_until(&self, free: u64) {
+        let path = self.path().join(Self::FILLER);
+        let filler = std::fs::File::create(&path).expect("cannot create the filler");
+        let mut len = 0;
+        let mut piece_max = u64::MAX;
+        // The tables of the filler take space too, and the last pieces of free space are small.
+        for _ in 0..64 {
+            filler.sync_all().expect("cannot sync the filler");
+            let found = rustix::fs::statvfs(&path).expect("cannot query the free space");
+            let available = found.f_bavail * found.f_frsize;
+            assert!(len > 0 || available >= free, "only {available} bytes are free");
+            let piece = available.saturating_sub(free).min(piece_max);
+            if piece < 64 << 10 {
+                break;
+            }
+            let allocate = rustix::fs::FallocateFlags::empty();
+            match rustix::fs::fallocate(&filler, allocate, len, piece) {
+                Ok(()) => len += piece,
+                Err(rustix::io::Errno::NOSPC) => piece_max = piece / 2,
+                Err(error) => panic!("cannot fill: {error}"),
+            }
+        }
+    }
+
+    /// The name of the file that [`FileSystem::fill_until`] creates.
+    pub const FILLER: &str = "filler";
+
     /// From now on nothing can be written.
     pub fn make_read_only(&self) {
         if let Some(mount) = require_tool("mount") {

@@ -25,6 +25,8 @@ struct Kind {
 #[derive(Clone, Copy)]
 enum Create {
     Local(FileSystemKind, u64),
+    /// Of this length, where little more than the disk fits.
+    NearlyFull(FileSystemKind, u64),
     Network(NetworkRules),
     /// With sectors of so many bytes.
     Device(u32),
@@ -39,11 +41,17 @@ enum Storage {
 
 const NETWORK: NetworkRules = NetworkRules::NFS;
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 13] = [
     Kind { name: "ext4", create: Create::Local(FileSystemKind::Ext4, 128 * MIB) },
     Kind { name: "XFS", create: Create::Local(FileSystemKind::Xfs, 320 * MIB) },
     Kind { name: "btrfs", create: Create::Local(FileSystemKind::Btrfs, 256 * MIB) },
     Kind { name: "tmpfs", create: Create::Local(FileSystemKind::Tmpfs, 128 * MIB) },
+    Kind { name: "ext4, nearly full", create: Create::NearlyFull(FileSystemKind::Ext4, 160 * MIB) },
+    Kind { name: "XFS, nearly full", create: Create::NearlyFull(FileSystemKind::Xfs, 320 * MIB) },
+    Kind {
+        name: "btrfs, nearly full",
+        create: Create::NearlyFull(FileSystemKind::Btrfs, 320 * MIB),
+    },
     Kind { name: "network file system", create: Create::Network(NETWORK) },
     Kind {
         name: "network file system that opens no file for direct I/O",
@@ -65,6 +73,9 @@ const KINDS: [Kind; 10] = [
     Kind { name: "block device, sectors of 4096 bytes", create: Create::Device(4096) },
 ];
 
+/// What a nearly full file system has for its own tables, and for the disk's pieces before they have their places.
+const MARGIN: u64 = 2 * MIB;
+
 /// Images that reach their target in different ways: large and small pieces, in order and not, with and without their length
 /// known in advance.
 const WIRES: [&str; 9] = [
@@ -84,6 +95,11 @@ impl Kind {
     fn create(&self, len: u64) -> Option<Storage> {
         Some(match self.create {
             Create::Local(kind, len) => Storage::Local(FileSystem::new(kind, len)?),
+            Create::NearlyFull(kind, size) => {
+                let storage = FileSystem::new(kind, size)?;
+                storage.fill_until(len + MARGIN);
+                Storage::Local(storage)
+            }
             Create::Network(rules) => Storage::Network(NetworkFileSystem::new(rules)?),
             Create::Device(sector) => {
                 let len = len.next_multiple_of(4096);
@@ -125,17 +141,26 @@ impl Storage {
         matches!(self, Self::Device(_))
     }
 
+    /// For the next disk where two do not fit. Elsewhere the next one replaces it.
+    fn remove_disk_if_nearly_full(&self) {
+        if let Self::Local(storage) = self
+            && storage.path().join(FileSystem::FILLER).exists()
+        {
+            std::fs::remove_file(self.target()).unwrap();
+        }
+    }
+
     /// Bytes that the file of the disk occupies.
     fn allocated(&self) -> u64 {
         std::fs::metadata(self.target()).unwrap().blocks() * 512
     }
 }
 
-/// The files of a directory, without what file systems create themselves.
+/// The files of a directory, without what file systems and [`FileSystem::fill_until`] create.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name != "lost+found").collect()
+    names.filter(|name| name != "lost+found" && name != FileSystem::FILLER).collect()
 }
 
 #[test]
@@ -154,6 +179,7 @@ fn every_storage_gets_the_same_disks() {
             };
             import.report();
             storage.expect(&wire.disk, &format!("{} to {}", wire.name, kind.name));
+            storage.remove_disk_if_nearly_full();
         }
         rows.push((kind, behaviour(kind)));
     }
@@ -212,6 +238,46 @@ fn killed_import_resumes_on_every_storage() {
         let report = import().report();
         assert!(report["resumedAt"].as_u64().unwrap() > 0, "{}: {report}", kind.name);
         storage.expect(&disk, kind.name);
+    }
+}
+
+/// Half of what the disk takes is free. Whatever the route, the reason is named. What cannot be resumed leaves nothing; what can,
+/// is resumed once there is space.
+#[test]
+fn disk_that_does_not_fit_is_refused_and_resumed_once_there_is_space() {
+    for (kind, len) in [
+        (FileSystemKind::Ext4, 128 * MIB),
+        (FileSystemKind::Xfs, 320 * MIB),
+        (FileSystemKind::Btrfs, 256 * MIB),
+        (FileSystemKind::Tmpfs, 128 * MIB),
+    ] {
+        let Some(storage) = FileSystem::new(kind, len) else { return };
+        let target = storage.path().join("disk.img");
+        let wires = || wires().iter().filter(|wire| WIRES.contains(&wire.name));
+        let first = wires().next().unwrap();
+        Import::new(Image::from_bytes(&first.bytes).path(), &target).report();
+        let data = std::fs::metadata(&target).unwrap().blocks() * 512;
+        std::fs::remove_file(&target).unwrap();
+        storage.fill_until(data / 2);
+        for wire in wires() {
+            let image = Image::from_bytes(&wire.bytes);
+            let message = Import::new(image.path(), &target).refusal();
+            let case = format!("{} to {kind:?}: {message}", wire.name);
+            let words = message.to_lowercase();
+            assert!(words.contains("no space left") || words.contains("too small"), "{case}");
+            assert!(!target.exists(), "{case}");
+            let left = names(storage.path());
+            if ["gz", "xz", "zst"].iter().any(|suffix| wire.name.contains(suffix)) {
+                assert_eq!(left, Vec::<String>::new(), "{case}");
+            }
+            for name in left {
+                std::fs::remove_file(storage.path().join(name)).unwrap();
+            }
+        }
+        Import::new(Image::from_bytes(&first.bytes).path(), &target).refusal();
+        std::fs::remove_file(storage.path().join(FileSystem::FILLER)).unwrap();
+        Import::new(Image::from_bytes(&first.bytes).path(), &target).report();
+        assert_eq!(std::fs::read(&target).unwrap(), first.disk, "{kind:?}: after a resumption");
     }
 }
 
@@ -293,8 +359,8 @@ const HEAD: &str = "\
 # What can be written to
 
 Generated by `tests/it/storage.rs`. Its tests import images of each route to each storage and compare the whole target with the
-disk, kill an import and resume it, and let network file systems run full or lose writes. After a change: `CDI_BLESS=1 cargo test
--p tests --test it storage`.
+disk, kill an import and resume it, let all run full, and let network file systems lose writes. *Nearly full*: 2 MiB more than
+the disk are free. After a change: `CDI_BLESS=1 cargo test -p tests --test it storage`.
 
 The kernels of test machines have no NFS client. Instead, a file system in user space (`testkit/src/network_storage`) has the
 rules of NFS with `root_squash`: all files belong to the anonymous user, even for root, no `fallocate`, blocks of 1 MiB, deleted
