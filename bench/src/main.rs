@@ -1,6 +1,6 @@
 //! Benchmarks of this project against its peers, on the same bytes, interleaved, on loopback.
 //!
-//! `cargo xtask bench import`, `upload` and `clone` build the programs as they are shipped and start this one. Nothing here is used by the
+//! `cargo xtask bench import`, `many`, `network`, `upload` and `clone` build the programs as they are shipped and start this one. Nothing here is used by the
 //! product, and no figure here decides a test.
 
 mod case;
@@ -11,7 +11,9 @@ mod disk;
 mod goals;
 mod import;
 mod limit;
+mod many;
 mod measure;
+mod network;
 mod party;
 mod registry;
 mod report;
@@ -35,6 +37,10 @@ enum Command {
     Import(import::Options),
     /// Upload through proxy and server by TLS, against nginx and upstream CDI's pair. Takes root.
     Upload(upload::Options),
+    /// Import the same image several times at once.
+    Many(many::Options),
+    /// Import from a web server behind links with latency, loss and limits. Takes root.
+    Network(network::Options),
     /// Copy a disk from one volume to another through TLS, against local tools and upstream CDI's pair. Takes root.
     Clone(clone::Options),
 }
@@ -43,6 +49,8 @@ fn main() -> ExitCode {
     let outcome = match Command::parse() {
         Command::Import(options) => import::run(&options),
         Command::Upload(options) => upload::run(&options),
+        Command::Many(options) => many::run(&options),
+        Command::Network(options) => network::run(&options),
         Command::Clone(options) => clone::run(&options),
     };
     match outcome {

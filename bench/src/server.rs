@@ -22,14 +22,45 @@ impl Nginx {
     /// # Errors
     /// When it cannot be started or does not respond.
     pub fn start(folder: &Path, work: &Path) -> Result<Self> {
-        let (home, address) = (work.join("nginx"), free_address()?);
+        Self::launch(free_address()?, "", folder, work, None)
+    }
+
+    /// Starts it in another network namespace (a file, as `nsenter` takes it), at an address that can be reached from here. `settings`
+    /// are further ones of the server.
+    ///
+    /// # Errors
+    /// As [`Nginx::start`].
+    pub fn start_in(
+        namespace: &str,
+        address: SocketAddr,
+        settings: &str,
+        folder: &Path,
+        work: &Path,
+    ) -> Result<Self> {
+        Self::launch(address, settings, folder, work, Some(namespace))
+    }
+
+    fn launch(
+        address: SocketAddr,
+        settings: &str,
+        folder: &Path,
+        work: &Path,
+        namespace: Option<&str>,
+    ) -> Result<Self> {
+        let home = work.join("nginx");
         let settings = format!(
             "sendfile on; tcp_nopush on;
-    server {{ listen {address}; root {folder}; location /bench/ {{ alias {folder}/; }} }}",
+    server {{ listen {address}; root {folder}; {settings} location /bench/ {{ alias {folder}/; }} }}",
             folder = folder.display(),
         );
-        let process = command(&home, &home.join("bodies"), &settings)?.stdin(Stdio::null()).spawn();
-        let process = process.context("cannot start nginx")?;
+        let mut command = command(&home, &home.join("bodies"), &settings)?;
+        if let Some(namespace) = namespace {
+            let mut within = Command::new("nsenter");
+            within.arg(format!("--net={namespace}")).arg(command.get_program());
+            within.args(command.get_args());
+            command = within;
+        }
+        let process = command.stdin(Stdio::null()).spawn().context("cannot start nginx")?;
         let mut server = Self { process, address };
         server.wait_until_it_answers()?;
         Ok(server)

@@ -62,6 +62,9 @@ cargo xtask COMMAND
                    `cluster update cdi-controller` brings an edit of one program into it;
                    `cluster help` prints more
   bench import ... compare imports with common tools; `bench import --help` prints more
+  bench network ...
+                   compare imports over simulated networks: latency, loss, limited connections; needs root
+  bench many ...   compare 1, 4, 16 and 64 imports at once
   bench upload ... compare uploads through proxy and server with nginx; needs root
   bench clone ...  compare copies from volume to volume over TLS with local tools; needs root
   bench control-plane VOLUMES IDLE [--dev]
