@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use auth::{CertificateAuthority, Identity};
 use serde_json::json;
 
-use crate::common::Common;
+use crate::common::{Common, in_turns};
 use crate::disk::{self, Size};
 use crate::party::{Party, Pod, logs, loopback_bytes};
 use crate::report::{self, first_line};
@@ -102,14 +102,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut about = report::machine_facts()?;
     about.extend([
         ("nbdcopy", first_line("nbdcopy", "--version")?),
-        (
-            "disk",
-            format!(
-                "{} MiB, {} MiB of it data",
-                size >> 20,
-                report::data_bytes(&bench.disk)? >> 20
-            ),
-        ),
+        report::disk_fact(&bench.disk)?,
         ("the same by lz4 -1", format!("{} MiB", packed >> 20)),
         ("the same by zstd -1", format!("{} MiB", packed_by("zstd")? >> 20)),
         (
@@ -128,9 +121,8 @@ pub fn run(options: &Options) -> Result<()> {
     let text = markdown(&date, &about, &runs, packed);
     println!("{text}");
     if options.common.size == Size::Real {
-        let about: serde_json::Map<_, _> =
-            about.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-        let lines = table::json_lines(&json!({ "date": date, "about": about }), &runs)?;
+        let header = json!({ "date": date, "about": table::about(&about) });
+        let lines = table::json_lines(&header, &runs)?;
         work::keep(&date, "clone", &options.common.label, &text, &lines)?;
     }
     let failed = |run: &&Run| run.program == Contender::Cdi.name() && run.outcome.is_err();
@@ -216,30 +208,25 @@ impl Bench<'_> {
             // It would replace a device by a file, or keep the old content.
             Contender::Cp => to == Kind::File,
         };
-        let mut contenders: Vec<_> = self.options.contenders.iter().copied().filter(may).collect();
-        for round in 0..self.options.common.runs {
-            for contender in &contenders {
-                let outcome = self.one(*contender, from, &target).and_then(|cost| {
-                    if round == 0 {
-                        target.verify(&self.disk)?;
-                    }
-                    Ok(cost)
-                });
-                let run = Run {
-                    case: format!("from a {}", from.name()),
-                    target: to.name().into(),
-                    program: contender.name().into(),
-                    round,
-                    outcome: outcome.map_err(|error| format!("{error:#}")),
-                };
-                eprintln!("{run}");
-                runs.push(run);
-            }
-            if !contenders.is_empty() {
-                contenders.rotate_left(1);
-            }
-        }
-        Ok(())
+        let contenders = self.options.contenders.iter().copied().filter(may).collect();
+        in_turns(contenders, self.options.common.runs, |contender, round| {
+            let outcome = self.one(contender, from, &target).and_then(|cost| {
+                if round == 0 {
+                    target.verify(&self.disk)?;
+                }
+                Ok(cost)
+            });
+            let run = Run {
+                case: format!("from a {}", from.name()),
+                target: to.name().into(),
+                program: contender.name().into(),
+                round,
+                outcome: outcome.map_err(|error| format!("{error:#}")),
+            };
+            eprintln!("{run}");
+            runs.push(run);
+            Ok(true)
+        })
     }
 
     fn one(&self, contender: Contender, from: Kind, target: &Target) -> Result<Cost> {

@@ -1,7 +1,11 @@
-//! The options that all benchmarks of transfers have.
+//! What benchmarks of transfers have in common: options, and the order of their runs.
 
+use std::env;
 use std::path::PathBuf;
 
+use anyhow::{Context, Result};
+
+use crate::contender::Contender;
 use crate::disk::Size;
 
 /// How often, of which disk, for how long, and where.
@@ -22,4 +26,78 @@ pub struct Common {
     /// A word for the names of the result files.
     #[arg(long, default_value = "")]
     pub label: String,
+}
+
+/// The programs that import.
+#[derive(clap::Args)]
+pub struct Importers {
+    /// Upstream CDI's importer, built elsewhere.
+    #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
+    pub reference: Option<PathBuf>,
+    /// This project's program, if not the one that was built with the benchmark.
+    #[arg(long, value_name = "PROGRAM")]
+    cdi: Option<PathBuf>,
+}
+
+impl Importers {
+    /// This project's program.
+    ///
+    /// # Errors
+    /// When the running program has no path.
+    pub fn cdi(&self) -> Result<PathBuf> {
+        match &self.cdi {
+            Some(program) => Ok(program.clone()),
+            None => {
+                Ok(env::current_exe().context("this program has no path")?.with_file_name("cdi"))
+            }
+        }
+    }
+
+    /// Upstream CDI's importer, or the programs that take its steps where it is not given.
+    pub fn upstream(&self) -> Contender {
+        match self.reference {
+            Some(_) => Contender::Upstream,
+            None => Contender::ScratchChain,
+        }
+    }
+}
+
+/// Runs all contenders in each round; each round begins with another one. `run` returns whether the contender goes on.
+///
+/// # Errors
+/// The first error of `run`.
+pub fn in_turns<C: Copy + PartialEq>(
+    mut contenders: Vec<C>,
+    rounds: u32,
+    mut run: impl FnMut(C, u32) -> Result<bool>,
+) -> Result<()> {
+    for round in 0..rounds {
+        let mut given_up = Vec::new();
+        for contender in &contenders {
+            if !run(*contender, round)? {
+                given_up.push(*contender);
+            }
+        }
+        contenders.retain(|contender| !given_up.contains(contender));
+        if !contenders.is_empty() {
+            contenders.rotate_left(1);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_round_begins_with_another_contender_and_without_those_that_gave_up() {
+        let mut order = String::new();
+        in_turns(vec!['a', 'b', 'c'], 3, |contender, round| {
+            order.push(contender);
+            Ok(contender != 'a' || round == 0)
+        })
+        .unwrap();
+        assert_eq!(order, "abcbcacb");
+    }
 }

@@ -65,7 +65,7 @@ pub struct RunPaths {
 
 impl Contender {
     /// Those that are compared on loopback, in the order of the tables.
-    pub const ALL: [Self; 11] = [
+    pub const ON_LOOPBACK: [Self; 11] = [
         Self::Cdi,
         Self::CdiHttp,
         Self::CdiLocal,

@@ -1,13 +1,12 @@
 //! `bench import`: every image, to every kind of target, by every contender, in turns.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::case::Case;
-use crate::common::Common;
+use crate::common::{Common, Importers, in_turns};
 use crate::contender::{Contender, RunPaths};
 use crate::disk::{self, Size};
 use crate::limit::{Group, Limits};
@@ -25,7 +24,7 @@ pub struct Options {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Case::ALL)]
     cases: Vec<Case>,
     /// Only these programs.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::ON_LOOPBACK)]
     contenders: Vec<Contender>,
     /// Only these targets.
     #[arg(long = "target", value_enum, value_delimiter = ',', default_values_t = [Kind::File, Kind::Loop])]
@@ -33,12 +32,8 @@ pub struct Options {
     /// Run all contenders within these limits, as in a pod: CORES,MEMORY.
     #[arg(long, value_name = "0.75,600M")]
     cgroup: Option<Limits>,
-    /// Upstream CDI's importer, built elsewhere.
-    #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
-    reference: Option<PathBuf>,
-    /// This project's program, if not the one that was built with the benchmark.
-    #[arg(long, value_name = "PROGRAM")]
-    cdi: Option<PathBuf>,
+    #[command(flatten)]
+    importers: Importers,
     #[command(flatten)]
     common: Common,
 }
@@ -64,8 +59,8 @@ pub fn run(options: &Options) -> Result<()> {
     let bench = Bench { options, folder: &folder, work: work.path(), server: &server, registry };
     let facts = Facts::gather(
         &bench.oracle(),
-        &bench.cdi()?,
-        options.reference.as_deref(),
+        &options.importers.cdi()?,
+        options.importers.reference.as_deref(),
         options.cgroup,
     )?;
     let mut runs = Vec::new();
@@ -100,26 +95,17 @@ impl Bench<'_> {
         self.folder.join(Case::Raw.file())
     }
 
-    fn cdi(&self) -> Result<PathBuf> {
-        match &self.options.cdi {
-            Some(program) => Ok(program.clone()),
-            None => {
-                Ok(env::current_exe().context("this program has no path")?.with_file_name("cdi"))
-            }
-        }
-    }
-
     /// One image and one target: all contenders in each round, and each round begins with another.
     fn compare(&self, case: Case, kind: Kind, facts: &Facts, runs: &mut Vec<Run>) -> Result<()> {
-        let mut contenders: Vec<_> = self
+        let upstream = self.options.importers.upstream();
+        let contenders = self
             .options
             .contenders
             .iter()
             .copied()
             .filter(|contender| contender.can(case))
             .filter(|contender| match contender {
-                Contender::Upstream => self.options.reference.is_some(),
-                Contender::ScratchChain => self.options.reference.is_none(),
+                Contender::Upstream | Contender::ScratchChain => *contender == upstream,
                 _ => true,
             })
             .collect();
@@ -135,25 +121,16 @@ impl Bench<'_> {
             scratch: self.work.join("scratch"),
             root: self.work.join("root"),
             virtual_size: facts.virtual_size,
-            cdi: self.cdi()?,
-            reference: self.options.reference.clone(),
+            cdi: self.options.importers.cdi()?,
+            reference: self.options.importers.reference.clone(),
         };
-        for round in 0..self.options.common.runs {
-            let mut given_up = Vec::new();
-            for contender in &contenders {
-                let run = self.one(case, *contender, &target, &place, round)?;
-                eprintln!("{run}");
-                if run.cost.is_none() {
-                    given_up.push(*contender);
-                }
-                runs.push(run);
-            }
-            contenders.retain(|contender| !given_up.contains(contender));
-            if !contenders.is_empty() {
-                contenders.rotate_left(1);
-            }
-        }
-        Ok(())
+        in_turns(contenders, self.options.common.runs, |contender, round| {
+            let run = self.one(case, contender, &target, &place, round)?;
+            eprintln!("{run}");
+            let succeeded = run.cost.is_some();
+            runs.push(run);
+            Ok(succeeded)
+        })
     }
 
     fn one(
@@ -172,22 +149,13 @@ impl Bench<'_> {
         let outcome = measure(&mut contender.command(case, place, &enter), limit)?;
         let mut run = Run::new(case, target.kind(), contender, round);
         run.group_peak_bytes = group.as_ref().map(Group::peak_bytes).transpose()?;
-        match outcome {
-            Outcome::Done(cost) => {
-                run.allocated_bytes = target.allocated_bytes()?;
-                run.cost = Some(cost);
-                run.outcome = "done".into();
-                if round == 0
-                    && let Err(error) = target.verify(&self.oracle())
-                {
-                    run.cost = None;
-                    run.outcome = format!("wrong: {error:#}");
-                }
-            }
-            Outcome::TimedOut => {
-                run.outcome = format!("ended after {} s", self.options.common.limit_seconds);
-            }
-            Outcome::Failed => run.outcome = "failed".into(),
+        if matches!(outcome, Outcome::Done(_)) {
+            run.allocated_bytes = target.allocated_bytes()?;
+        }
+        let verify = || if round == 0 { target.verify(&self.oracle()) } else { Ok(()) };
+        match outcome.verified(limit, verify) {
+            Ok(cost) => (run.cost, run.outcome) = (Some(cost), "done".into()),
+            Err(cause) => run.outcome = cause,
         }
         empty(&place.scratch)?;
         Ok(run)

@@ -1,7 +1,7 @@
 //! Benchmarks of this project against its peers, on the same bytes, interleaved, on loopback.
 //!
-//! `cargo xtask bench import`, `many`, `network`, `upload` and `clone` build the programs as they are shipped and start this one. Nothing here is used by the
-//! product, and no figure here decides a test.
+//! `cargo xtask bench import`, `many`, `network`, `upload` and `clone` build the programs as they are shipped and start
+//! this one. Nothing here is used by the product, and no figure here decides a test.
 
 mod case;
 mod clone;

@@ -1,7 +1,5 @@
 //! `bench many`: several imports at once on one machine, as on a node where many virtual machines are created.
 
-use std::env;
-use std::fmt::{self, Write};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -11,12 +9,14 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::case::Case;
+use crate::common::{Importers, in_turns};
 use crate::contender::{Contender, RunPaths};
 use crate::disk::{self, Size};
 use crate::measure::{Cost, Outcome, measure};
-use crate::report::{data_bytes, first_line, machine_facts, median, sorted};
+use crate::report::{data_bytes, disk_fact, first_line, machine_facts, median, sorted};
 use crate::server::Nginx;
 use crate::shell;
+use crate::table::{self, line};
 use crate::target::{Kind, Target};
 use crate::work::{self, WorkFolder};
 
@@ -34,12 +34,8 @@ pub struct Options {
     /// How often everything is run; the table shows medians.
     #[arg(long, default_value_t = 5)]
     runs: u32,
-    /// Upstream CDI's importer, built elsewhere.
-    #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
-    reference: Option<PathBuf>,
-    /// This project's program, if not the one that was built with the benchmark.
-    #[arg(long, value_name = "PROGRAM")]
-    cdi: Option<PathBuf>,
+    #[command(flatten)]
+    importers: Importers,
     /// Runs that take longer are ended.
     #[arg(long, default_value_t = 240)]
     limit_seconds: u64,
@@ -99,27 +95,21 @@ pub fn run(options: &Options) -> Result<()> {
     options.case.prepare(&folder)?;
     let work = WorkFolder::new(&options.cache)?;
     let server = Nginx::start(&folder, work.path())?;
-    let cdi = match &options.cdi {
-        Some(program) => program.clone(),
-        None => env::current_exe().context("this program has no path")?.with_file_name("cdi"),
-    };
+    let cdi = options.importers.cdi()?;
     let oracle = folder.join(Case::Raw.file());
     let facts = facts(&oracle, &cdi)?;
     let mut runs = Vec::new();
     let bench = Bench { options, oracle: &oracle, work: work.path(), server: &server, cdi };
     for count in &options.counts {
-        let mut contenders = bench.contenders();
-        for round in 0..options.runs {
-            for contender in &contenders {
-                let run = bench.at_once(*count, *contender, round)?;
-                eprintln!("{}", describe(&run, options.case));
-                if run.wall.is_none() && run.contender == Contender::Cdi {
-                    bail!("one of {count} imports failed");
-                }
-                runs.push(run);
+        in_turns(bench.contenders(), options.runs, |contender, round| {
+            let run = bench.at_once(*count, contender, round)?;
+            eprintln!("{}", describe(&run, options.case));
+            if run.wall.is_none() && run.contender == Contender::Cdi {
+                bail!("one of {count} imports failed");
             }
-            contenders.rotate_left(1);
-        }
+            runs.push(run);
+            Ok(true)
+        })?;
     }
     let date = shell::output("date", &["--utc", "+%F"])?;
     let text = markdown(&date, &facts, options.case, &runs, data_bytes(&oracle)?);
@@ -141,10 +131,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn contenders(&self) -> Vec<Contender> {
-        let upstream = match &self.options.reference {
-            Some(_) => Contender::Upstream,
-            None => Contender::ScratchChain,
-        };
+        let upstream = self.options.importers.upstream();
         let mut all = vec![Contender::Cdi, upstream, Contender::TwoStep, Contender::Stream];
         all.retain(|contender| contender.can(self.options.case));
         all
@@ -214,15 +201,13 @@ impl Bench<'_> {
             root: folder.join("root"),
             virtual_size: size,
             cdi: self.cdi.clone(),
-            reference: self.options.reference.clone(),
+            reference: self.options.importers.reference.clone(),
         }
     }
 }
 
 fn facts(oracle: &Path, cdi: &Path) -> Result<Vec<(&'static str, String)>> {
-    let size = fs::metadata(oracle).context("cannot look at the oracle")?.len();
-    let (size, data) = (size as f64 / MIB, data_bytes(oracle)? as f64 / MIB);
-    let mut lines = vec![("disk", format!("{size:.0} MiB, {data:.0} MiB of it data"))];
+    let mut lines = vec![disk_fact(oracle)?];
     lines.extend(machine_facts()?);
     lines.extend([
         ("this program", first_line(&cdi.display().to_string(), "--version")?),
@@ -303,9 +288,7 @@ fn json_lines(
     case: Case,
     runs: &[Run],
 ) -> Result<Vec<String>> {
-    let about: serde_json::Map<_, _> =
-        facts.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-    let header = json!({ "date": date, "image": case.name(), "about": about });
+    let header = json!({ "date": date, "image": case.name(), "about": table::about(facts) });
     let each = runs.iter().map(|run| {
         json!({
             "atOnce": run.count,
@@ -318,13 +301,5 @@ fn json_lines(
             "peakRssBytes": run.peak_rss_bytes(),
         })
     });
-    std::iter::once(header)
-        .chain(each)
-        .map(|value| serde_json::to_string(&value).context("cannot write JSON"))
-        .collect()
-}
-
-fn line(text: &mut String, arguments: fmt::Arguments<'_>) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "{arguments}");
+    table::to_lines(header, each)
 }

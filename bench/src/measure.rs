@@ -34,6 +34,27 @@ pub enum Outcome {
     Failed,
 }
 
+impl Outcome {
+    /// The cost of a run within `limit` that left the right disk, or what went wrong.
+    ///
+    /// # Errors
+    /// In words, for the report.
+    pub fn verified(
+        self,
+        limit: Duration,
+        verify: impl FnOnce() -> Result<()>,
+    ) -> Result<Cost, String> {
+        match self {
+            Self::Done(cost) => match verify() {
+                Ok(()) => Ok(cost),
+                Err(error) => Err(format!("wrong: {error:#}")),
+            },
+            Self::TimedOut => Err(format!("ended after {} s", limit.as_secs())),
+            Self::Failed => Err("failed".into()),
+        }
+    }
+}
+
 /// Runs `command` in a process group of its own, which is killed after `limit`.
 ///
 /// # Errors

@@ -1,10 +1,11 @@
 //! From runs to tables.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use crate::case::Case;
@@ -13,6 +14,7 @@ use crate::goals::{self, Goal};
 use crate::limit::Limits;
 use crate::measure::Cost;
 use crate::shell;
+use crate::table::{self, line};
 use crate::target::Kind;
 
 const MIB: f64 = (1u64 << 20) as f64;
@@ -78,7 +80,7 @@ pub struct Facts {
     pub virtual_size: u64,
     /// Bytes of it that are not holes in the oracle.
     pub data_bytes: u64,
-    lines: Vec<(String, String)>,
+    lines: Vec<(&'static str, String)>,
 }
 
 impl Facts {
@@ -110,7 +112,6 @@ impl Facts {
         let missing = "not measured: curl, decompressor and qemu-img take its steps instead";
         let upstream = reference.map_or(missing.to_owned(), |_| "measured, a program given".into());
         lines.push(("upstream CDI's importer", upstream));
-        let lines = lines.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let date = shell::output("date", &["--utc", "+%F"])?;
         Ok(Self { date, virtual_size, data_bytes, lines })
     }
@@ -144,6 +145,15 @@ pub fn data_bytes(disk: &Path) -> Result<u64> {
         serde_json::from_str(&shell::output("qemu-img", &map)?).context("qemu-img map")?;
     let data = extents.iter().filter(|extent| extent["data"] == true);
     Ok(data.filter_map(|extent| extent["length"].as_u64()).sum())
+}
+
+/// The size of a raw disk, and of its data.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn disk_fact(disk: &Path) -> Result<(&'static str, String)> {
+    let size = fs::metadata(disk).context("cannot look at the disk")?.len();
+    Ok(("disk", format!("{} MiB, {} MiB of it data", size >> 20, data_bytes(disk)? >> 20)))
 }
 
 /// The version that a program prints, shortened.
@@ -231,7 +241,9 @@ pub fn markdown(facts: &Facts, runs: &[Run], limited: bool) -> String {
     for kind in [Kind::File, Kind::Loop] {
         let rows: Vec<Row> = Case::ALL
             .into_iter()
-            .flat_map(|case| Contender::ALL.map(|contender| (case, contender)))
+            .flat_map(|case| {
+                Contender::value_variants().iter().map(move |contender| (case, *contender))
+            })
             .filter_map(|(case, contender)| Row::summarize(runs, case, kind, contender))
             .collect();
         if !rows.is_empty() {
@@ -349,13 +361,11 @@ fn goal_row(
 /// # Errors
 /// Never in practice: all of it is plain data.
 pub fn json_lines(facts: &Facts, runs: &[Run]) -> Result<Vec<String>> {
-    let about: serde_json::Map<_, _> =
-        facts.lines.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
     let header = json!({
         "date": facts.date,
         "virtualSize": facts.virtual_size,
         "dataBytes": facts.data_bytes,
-        "about": about,
+        "about": table::about(&facts.lines),
     });
     let each = runs.iter().map(|run| {
         json!({
@@ -372,15 +382,7 @@ pub fn json_lines(facts: &Facts, runs: &[Run]) -> Result<Vec<String>> {
             "groupPeakBytes": run.group_peak_bytes,
         })
     });
-    std::iter::once(header)
-        .chain(each)
-        .map(|value| serde_json::to_string(&value).context("cannot write JSON"))
-        .collect()
-}
-
-fn line(text: &mut String, arguments: fmt::Arguments<'_>) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "{arguments}");
+    table::to_lines(header, each)
 }
 
 #[cfg(test)]

@@ -216,8 +216,21 @@ pub fn json_lines(about: &Value, runs: &[Run]) -> Result<Vec<String>> {
             "basisBytes": cost.map(|cost| cost.basis_bytes),
         })
     });
+    to_lines(about.clone(), each)
+}
+
+/// The facts about the machine and the programs.
+pub fn about<'a>(facts: impl IntoIterator<Item = &'a (&'static str, String)>) -> Value {
+    facts.into_iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
+}
+
+/// A line for the facts, then one for each run.
+///
+/// # Errors
+/// Never in practice: all of it is plain data.
+pub fn to_lines(header: Value, runs: impl Iterator<Item = Value>) -> Result<Vec<String>> {
     let text = |value: Value| serde_json::to_string(&value).context("cannot write JSON");
-    std::iter::once(about.clone()).chain(each).map(text).collect()
+    std::iter::once(header).chain(runs).map(text).collect()
 }
 
 pub fn line(text: &mut String, arguments: fmt::Arguments<'_>) {

@@ -5,19 +5,18 @@ mod report;
 mod scenario;
 mod tunnel;
 
-use std::env;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::case::{Case, Compression};
-use crate::common::Common;
+use crate::common::{Common, Importers, in_turns};
 use crate::contender::{Contender, RunPaths};
 use crate::disk::{self, Size};
-use crate::measure::{Outcome, measure};
+use crate::measure::measure;
 use crate::network::report::{Facts, Run};
 use crate::network::scenario::Scenario;
 use crate::network::tunnel::{Namespace, SERVER, Tunnel};
@@ -36,12 +35,8 @@ pub struct Options {
     /// Only networks whose names contain this.
     #[arg(long, default_value = "")]
     only: String,
-    /// Upstream CDI's importer, built elsewhere.
-    #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
-    reference: Option<PathBuf>,
-    /// This project's program, if not the one that was built with the benchmark.
-    #[arg(long, value_name = "PROGRAM")]
-    cdi: Option<PathBuf>,
+    #[command(flatten)]
+    importers: Importers,
     #[command(flatten)]
     common: Common,
 }
@@ -61,12 +56,8 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let work = WorkFolder::new(cache)?;
     let namespace = Namespace::new()?;
-    let cdi = match &options.cdi {
-        Some(program) => program.clone(),
-        None => env::current_exe().context("this program has no path")?.with_file_name("cdi"),
-    };
-    let facts = Facts::gather(&folder.join(Case::Raw.file()), &cdi)?;
-    let bench = Bench { options, folder: &folder, work: work.path(), namespace: &namespace, cdi };
+    let facts = Facts::gather(&folder.join(Case::Raw.file()), &options.importers.cdi()?)?;
+    let bench = Bench { options, folder: &folder, work: work.path(), namespace: &namespace };
     let mut runs = Vec::new();
     for scenario in scenario::ALL.iter().filter(|scenario| scenario.name.contains(&options.only)) {
         bench.compare(scenario, &mut runs)?;
@@ -88,7 +79,6 @@ struct Bench<'a> {
     folder: &'a Path,
     work: &'a Path,
     namespace: &'a Namespace,
-    cdi: PathBuf,
 }
 
 impl Bench<'_> {
@@ -117,40 +107,28 @@ impl Bench<'_> {
                 scratch: self.work.join("scratch"),
                 root: self.work.join("root"),
                 virtual_size: size,
-                cdi: self.cdi.clone(),
-                reference: self.options.reference.clone(),
+                cdi: self.options.importers.cdi()?,
+                reference: self.options.importers.reference.clone(),
             };
-            let mut contenders = self.contenders(*case);
-            for round in 0..self.options.common.runs {
-                let mut given_up = Vec::new();
-                for contender in &contenders {
-                    let mut run = Run::new(scenario, *case, *contender, round, image_bytes);
-                    self.one(&mut run, &paths, &target, &oracle)?;
-                    eprintln!("{run}");
-                    if run.cost.is_none() {
-                        given_up.push(*contender);
-                    }
-                    runs.push(run);
-                }
-                contenders.retain(|contender| !given_up.contains(contender));
-                if !contenders.is_empty() {
-                    contenders.rotate_left(1);
-                }
-            }
+            in_turns(self.contenders(*case), self.options.common.runs, |contender, round| {
+                let mut run = Run::new(scenario, *case, contender, round, image_bytes);
+                self.one(&mut run, &paths, &target, &oracle)?;
+                eprintln!("{run}");
+                let succeeded = run.cost.is_some();
+                runs.push(run);
+                Ok(succeeded)
+            })?;
         }
         Ok(())
     }
 
     fn contenders(&self, case: Case) -> Vec<Contender> {
-        let upstream = match &self.options.reference {
-            Some(_) => Contender::Upstream,
-            None => Contender::ScratchChain,
-        };
         let curl = match (case.format(), case.compression()) {
             ("qcow2", _) => Contender::TwoStep,
             _ => Contender::Stream,
         };
-        let mut all = vec![Contender::Cdi, upstream, curl, Contender::Aria2];
+        let mut all =
+            vec![Contender::Cdi, self.options.importers.upstream(), curl, Contender::Aria2];
         if case.compression() == Compression::None {
             all.push(Contender::QemuHttp);
         }
@@ -162,19 +140,11 @@ impl Bench<'_> {
         empty(&paths.scratch)?;
         target.make_fresh()?;
         let limit = Duration::from_secs(self.options.common.limit_seconds);
-        match measure(&mut run.contender.command(run.case, paths, ""), limit)? {
-            Outcome::Done(cost) => {
-                run.cost = Some(cost);
-                run.outcome = "done".into();
-                if run.round == 0
-                    && let Err(error) = target.verify(oracle)
-                {
-                    run.cost = None;
-                    run.outcome = format!("wrong: {error:#}");
-                }
-            }
-            Outcome::TimedOut => run.outcome = format!("ended after {} s", limit.as_secs()),
-            Outcome::Failed => run.outcome = "failed".into(),
+        let outcome = measure(&mut run.contender.command(run.case, paths, ""), limit)?;
+        let verify = || if run.round == 0 { target.verify(oracle) } else { Ok(()) };
+        match outcome.verified(limit, verify) {
+            Ok(cost) => (run.cost, run.outcome) = (Some(cost), "done".into()),
+            Err(cause) => run.outcome = cause,
         }
         empty(&paths.scratch)
     }

@@ -1,6 +1,6 @@
 //! From runs to a table.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -11,8 +11,9 @@ use crate::case::Case;
 use crate::contender::Contender;
 use crate::measure::Cost;
 use crate::network::scenario::Scenario;
-use crate::report::{data_bytes, first_line, machine_facts, median, sorted};
+use crate::report::{disk_fact, first_line, machine_facts, median, sorted};
 use crate::shell;
+use crate::table::{self, line};
 
 const MIB: f64 = (1u64 << 20) as f64;
 
@@ -77,10 +78,8 @@ impl Facts {
     /// # Errors
     /// When a program that is to be compared is not there.
     pub fn gather(oracle: &Path, cdi: &Path) -> Result<Self> {
-        let size = fs::metadata(oracle).context("cannot look at the oracle")?.len();
-        let (size, data) = (size as f64 / MIB, data_bytes(oracle)? as f64 / MIB);
         let congestion = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
-        let mut lines = vec![("disk", format!("{size:.0} MiB, {data:.0} MiB of it data"))];
+        let mut lines = vec![disk_fact(oracle)?];
         lines.extend(machine_facts()?);
         lines.extend([
             ("TCP", congestion.context("cannot read the congestion control")?.trim().to_owned()),
@@ -169,9 +168,7 @@ impl Row {
 /// # Errors
 /// Never in practice: all of it is plain data.
 pub fn json_lines(facts: &Facts, runs: &[Run]) -> Result<Vec<String>> {
-    let about: serde_json::Map<_, _> =
-        facts.lines.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-    let header = json!({ "date": facts.date, "about": about });
+    let header = json!({ "date": facts.date, "about": table::about(&facts.lines) });
     let each = runs.iter().map(|run| {
         json!({
             "network": run.scenario.name,
@@ -185,13 +182,5 @@ pub fn json_lines(facts: &Facts, runs: &[Run]) -> Result<Vec<String>> {
             "peakRssBytes": run.cost.map(|cost| cost.peak_rss_bytes),
         })
     });
-    std::iter::once(header)
-        .chain(each)
-        .map(|value| serde_json::to_string(&value).context("cannot write JSON"))
-        .collect()
-}
-
-fn line(text: &mut String, arguments: fmt::Arguments<'_>) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "{arguments}");
+    table::to_lines(header, each)
 }

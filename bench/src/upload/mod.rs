@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::case::Case;
-use crate::common::Common;
+use crate::common::{Common, in_turns};
 use crate::disk::{self, Size};
 use crate::party::logs;
 use crate::report::{self, first_line};
@@ -73,10 +73,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut about = report::machine_facts()?;
     about.extend([
         ("curl", first_line("curl", "--version")?),
-        (
-            "disk",
-            format!("{} MiB, {} MiB of it data", size >> 20, report::data_bytes(&oracle)? >> 20),
-        ),
+        report::disk_fact(&oracle)?,
         (
             "upstream CDI's proxy and server",
             match &bench.programs.reference {
@@ -95,9 +92,8 @@ pub fn run(options: &Options) -> Result<()> {
     let text = markdown(&date, &about, &runs);
     println!("{text}");
     if options.common.size == Size::Real {
-        let about: serde_json::Map<_, _> =
-            about.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-        let lines = table::json_lines(&json!({ "date": date, "about": about }), &runs)?;
+        let header = json!({ "date": date, "about": table::about(&about) });
+        let lines = table::json_lines(&header, &runs)?;
         work::keep(&date, "upload", &options.common.label, &text, &lines)?;
     }
     let failed = |run: &&Run| run.program == Contender::Cdi.name() && run.outcome.is_err();
@@ -141,34 +137,28 @@ impl Bench<'_> {
     ) -> Result<()> {
         let target = Target::new(kind, &self.work.path().join("data"), size)?;
         let may = |contender: &Contender| contender.can(case, kind, &self.programs);
-        let mut contenders: Vec<_> = self.options.contenders.iter().copied().filter(may).collect();
-        for round in 0..self.options.common.runs {
-            for contender in &contenders {
-                let file = self.folder.join(case.file());
-                let outcome = self.one(*contender, &file, &target, size);
-                let outcome = outcome.and_then(|cost| {
-                    // nginx keeps the image as it is.
-                    let is_nginx = matches!(contender, Contender::Nginx | Contender::NginxPair);
-                    if round == 0 && !is_nginx {
-                        target.verify(oracle)?;
-                    }
-                    Ok(cost)
-                });
-                let run = Run {
-                    case: case.name().into(),
-                    target: kind.name().into(),
-                    program: contender.name().into(),
-                    round,
-                    outcome: outcome.map_err(|error| format!("{error:#}")),
-                };
-                eprintln!("{run}");
-                runs.push(run);
-            }
-            if !contenders.is_empty() {
-                contenders.rotate_left(1);
-            }
-        }
-        Ok(())
+        let contenders = self.options.contenders.iter().copied().filter(may).collect();
+        in_turns(contenders, self.options.common.runs, |contender, round| {
+            let file = self.folder.join(case.file());
+            let outcome = self.one(contender, &file, &target, size).and_then(|cost| {
+                // nginx keeps the image as it is.
+                let is_nginx = matches!(contender, Contender::Nginx | Contender::NginxPair);
+                if round == 0 && !is_nginx {
+                    target.verify(oracle)?;
+                }
+                Ok(cost)
+            });
+            let run = Run {
+                case: case.name().into(),
+                target: kind.name().into(),
+                program: contender.name().into(),
+                round,
+                outcome: outcome.map_err(|error| format!("{error:#}")),
+            };
+            eprintln!("{run}");
+            runs.push(run);
+            Ok(true)
+        })
     }
 
     fn one(&self, contender: Contender, file: &Path, target: &Target, size: u64) -> Result<Cost> {

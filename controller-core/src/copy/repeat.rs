@@ -1,15 +1,15 @@
 //! A copy whose upload server was replaced after it had everything, and before its end was recorded. The server that replaces it
 //! waits for the copy, and the volume may not be as the first one left it. So the copy is repeated.
 
+use api::PodPhase;
 use api::annotations::state;
 use api::conditions::reason;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerState, PersistentVolumeClaim, Pod};
 
 use super::not_running;
-use crate::meta::{self, Changes};
+use crate::meta;
 use crate::plan::{Plan, Requeue, Write};
-use api::PodPhase;
 
 /// A server that has everything exits at once. So much later its end has been reported, even by a slow node.
 const END_PATIENCE: SignedDuration = SignedDuration::from_secs(30);
@@ -36,7 +36,7 @@ pub fn plan_after_read(
         let left = (END_PATIENCE - passed).max(POLL_MIN);
         return Plan::requeue(Requeue::After(left.unsigned_abs()));
     }
-    let mut changes: Changes = not_running(&claim.metadata, reason::PENDING, MESSAGE);
+    let mut changes = not_running(&claim.metadata, reason::PENDING, MESSAGE);
     changes.remove(&claim.metadata, state::CLONE_OF);
     let repeated = Write::annotations(claim, &changes);
     Plan::writes(repeated.into_iter().chain(reader.and_then(Write::delete)))
