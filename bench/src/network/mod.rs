@@ -62,6 +62,10 @@ pub fn run(options: &Options) -> Result<()> {
     for scenario in scenario::ALL.iter().filter(|scenario| scenario.name.contains(&options.only)) {
         bench.compare(scenario, &mut runs)?;
     }
+    if runs.is_empty() {
+        let names: Vec<_> = scenario::ALL.iter().map(|scenario| scenario.name).collect();
+        bail!("nothing was run; the networks are: {}", names.join("; "));
+    }
     let text = report::markdown(&facts, &runs);
     println!("{text}");
     if options.common.size == Size::Real {
