@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tempfile::TempDir;
-use testkit::{Running, ServerCertificate, require_tool};
+use testkit::{ReservedPort, Running, ServerCertificate, require_tool};
 
 use crate::container::{Blob, ContainerImage, digest};
 
@@ -29,7 +29,7 @@ const HTPASSWD: &str = "anna:$2b$05$abcdefghijklmnopqrstuupx2xBUC4954936wVIjyyPH
 /// Debian's registry, on a port of loopback.
 #[derive(Debug)]
 pub struct DockerRegistry {
-    port: u16,
+    port: ReservedPort,
     _process: Running,
     _folder: TempDir,
 }
@@ -47,12 +47,13 @@ impl DockerRegistry {
             std::fs::write(&path, text).expect("cannot write a file");
             path
         };
-        let port = free_port();
+        let port = ReservedPort::new();
         let mut config = format!(
             "version: 0.1\nlog: {{level: error, accesslog: {{disabled: true}}}}\n\
              storage: {{filesystem: {{rootdirectory: {}}}}}\n\
-             http:\n  addr: 127.0.0.1:{port}\n",
-            storage.display()
+             http:\n  addr: 127.0.0.1:{}\n",
+            storage.display(),
+            port.number()
         );
         if let Some(tls) = &setup.tls {
             let certificate = write("server.crt", &tls.certificate);
@@ -71,13 +72,13 @@ impl DockerRegistry {
         let mut command = tool.command(testkit::arguments!["serve", path]);
         command.env("OTEL_TRACES_EXPORTER", "none");
         let process = Running::start(&mut command);
-        wait_until_open(port);
+        wait_until_open(port.number());
         Some(Self { port, _process: process, _folder: folder })
     }
 
     /// `127.0.0.1:12345`
     pub fn host(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("127.0.0.1:{}", self.port.number())
     }
 
     /// Stores an image under `repository:tag`. Only for one without TLS and credentials.
@@ -119,7 +120,7 @@ impl DockerRegistry {
 
     /// One request, and the head of its response.
     fn ask(&self, method: &str, path: &str, media_type: &str, body: &[u8]) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port.number())).expect("it listens");
         let kind = if media_type.is_empty() {
             String::new()
         } else {
@@ -136,11 +137,6 @@ impl DockerRegistry {
         stream.read_to_end(&mut answer).expect("no response");
         String::from_utf8_lossy(&answer).into_owned()
     }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("cannot listen on loopback");
-    listener.local_addr().expect("a listener has an address").port()
 }
 
 fn wait_until_open(port: u16) {

@@ -1,25 +1,21 @@
 use std::time::Instant;
 
 use pipeline::Source;
+use testkit::ReservedPort;
 
 use super::*;
 use crate::{HttpOptions, HttpSource};
 
 struct Served {
     directory: tempfile::TempDir,
-    port: u16,
+    port: ReservedPort,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<Result<(), ServeError>>>,
 }
 
-/// A port that was free before.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn config(directory: &Path) -> Config {
+fn config(directory: &Path, port: &ReservedPort) -> Config {
     Config {
-        port: free_port(),
+        port: port.number(),
         image_dir: directory.join("disk"),
         ready_file: directory.join("ready"),
         done_file: directory.join("done"),
@@ -31,8 +27,9 @@ fn serve_disk(bytes: &[u8]) -> Served {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("disk")).unwrap();
     fs::write(directory.path().join("disk/a disk.img"), bytes).unwrap();
-    let (config, stop) = (config(directory.path()), Arc::new(AtomicBool::new(false)));
-    let (port, ready) = (config.port, config.ready_file.clone());
+    let port = ReservedPort::new();
+    let (config, stop) = (config(directory.path(), &port), Arc::new(AtomicBool::new(false)));
+    let ready = config.ready_file.clone();
     let thread = std::thread::spawn({
         let stop = Arc::clone(&stop);
         move || serve(&config, &stop)
@@ -60,7 +57,7 @@ fn importer_reads_the_disk_by_ranges_and_the_environment_from_the_server() {
     let served = serve_disk(&bytes);
     let name = fs::read_to_string(served.directory.path().join("ready")).unwrap();
     assert_eq!(name, "a disk.img");
-    let url = format!("http://localhost:{}/a%20disk.img", served.port);
+    let url = format!("http://localhost:{}/a%20disk.img", served.port.number());
     let source = HttpSource::connect(&url, &HttpOptions::default()).unwrap();
     assert!(source.facts().ranges);
     assert_eq!(source.facts().length, Some(bytes.len() as u64));
@@ -75,7 +72,7 @@ fn importer_reads_the_disk_by_ranges_and_the_environment_from_the_server() {
     let environment = crate::served_environment(&url, &HttpOptions::default()).unwrap();
     assert!(environment.iter().any(|entry| entry.starts_with("PATH=")), "{environment:?}");
     for missing in ["", "other", "../ready", "disk/"] {
-        let url = format!("http://localhost:{}/{missing}", served.port);
+        let url = format!("http://localhost:{}/{missing}", served.port.number());
         let error = HttpSource::connect(&url, &HttpOptions::default()).unwrap_err();
         assert!(error.to_string().contains("404"), "{error}");
     }
@@ -110,7 +107,8 @@ fn nothing_is_served_unless_there_is_exactly_one_disk() {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("disk")).unwrap();
         prepare(directory.path());
-        let error = serve(&config(directory.path()), &Arc::default()).unwrap_err();
+        let error =
+            serve(&config(directory.path(), &ReservedPort::new()), &Arc::default()).unwrap_err();
         assert!(error.to_string().contains(phrase), "{error}");
         assert!(!directory.path().join("ready").exists());
     }
