@@ -1,4 +1,5 @@
-//! Tests hold the cluster that they use, so that `down` in another terminal does not remove it under them.
+//! Tests hold the cluster that they use, and `up` the one that it starts, so that `down` in another terminal does not remove it under
+//! them.
 
 use std::fs::{File, OpenOptions, TryLockError};
 
@@ -28,13 +29,13 @@ impl InUse {
 }
 
 /// # Errors
-/// When a test uses the cluster.
+/// When a test or `up` uses the cluster.
 pub(crate) fn ensure_unused(state: &State) -> Result<()> {
     match open(state)?.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => bail!(
-            "the cluster in {} is not removed: tests use it. Wait until they have ended, or end them first (`fuser {}` prints \
-             their process IDs). Another cluster has another CDI_CLUSTER.",
+            "the cluster in {} is not removed: tests or `cluster up` use it. Wait until they have ended, or end them first \
+             (`fuser {}` prints their process IDs). Another cluster has another CDI_CLUSTER.",
             state.folder().display(),
             path(state)
         ),
@@ -67,7 +68,7 @@ mod tests {
         let (first, second) = (InUse::hold(&state).unwrap(), InUse::hold(&state).unwrap());
         drop(first);
         let error = crate::down(&state).unwrap_err().to_string();
-        assert!(error.contains("tests use it") && state.exists(), "{error}");
+        assert!(error.contains("use it") && state.exists(), "{error}");
         drop(second);
         ensure_unused(&state).unwrap();
     }

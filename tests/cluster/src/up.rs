@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::down::{self, Settings};
+use crate::in_use::InUse;
 use crate::node_id::NodeId;
 use crate::processes::Process;
 use crate::shell;
@@ -28,16 +29,27 @@ pub enum Mode {
     ControlPlane,
 }
 
+/// First removes the cluster that is there, if all of its programs were killed.
+///
 /// # Errors
-/// Names what is missing, or the program that did not start. What was created remains for inspection; `down` removes
-/// it.
+/// When a cluster is running. Else names what is missing, or the program that did not start; what was created remains for
+/// inspection; `down` removes it.
 pub fn up(state: &State, mode: Mode) -> Result<()> {
     if state.exists() {
-        bail!("there is a cluster in {}: `cluster down` first", state.folder().display());
+        if is_running(state)? {
+            bail!("there is a cluster in {}: `cluster down` first", state.folder().display());
+        }
+        eprintln!(
+            "removing the cluster in {}: none of its programs runs",
+            state.folder().display()
+        );
+        down::down(state)?;
     }
     let tools = Tools::ready(&[KUBERNETES, NODE])?;
     let begin = Instant::now();
     state.create()?;
+    // Until its first program runs, another `up` could take this cluster for one that was killed.
+    let _in_use = InUse::hold(state)?;
     let us = std::env::current_exe().context("cannot find our own program")?;
     state.write(PROGRAM, &us.display().to_string())?;
     Settings::read(state)?.write(state)?;
@@ -67,6 +79,11 @@ pub fn up(state: &State, mode: Mode) -> Result<()> {
         state.kubeconfig().display()
     );
     Ok(())
+}
+
+/// Whether any of its programs runs. None does once the machine was restarted or all processes on it were killed.
+fn is_running(state: &State) -> Result<bool> {
+    Ok(Process::all(state)?.iter().any(Process::is_running))
 }
 
 fn wait_for_node(state: &State, tools: &Tools, node: NodeId) -> Result<()> {
@@ -141,4 +158,28 @@ pub fn logs(state: &State, name: &str) -> Result<String> {
     }
     let names: Vec<_> = Process::all(state)?.into_iter().map(|process| process.name).collect();
     bail!("there is no log of {name}; there are: {}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cluster_runs_as_long_as_one_of_its_programs() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State::in_folder(folder.path().join("state"));
+        state.create().unwrap();
+        assert!(!is_running(&state).unwrap());
+        let mut killed = Process::new("etcd".into(), NodeId::First, vec![]);
+        killed.is_now(std::process::id()).unwrap();
+        killed.started = killed.started.map(|ticks| ticks + 1);
+        killed.write(&state).unwrap();
+        assert!(!is_running(&state).unwrap());
+        let mut running = Process::new("kubelet".into(), NodeId::First, vec![]);
+        running.is_now(std::process::id()).unwrap();
+        running.write(&state).unwrap();
+        assert!(is_running(&state).unwrap());
+        let error = up(&state, Mode::Whole).unwrap_err().to_string();
+        assert!(error.contains("`cluster down` first"), "{error}");
+    }
 }
