@@ -34,6 +34,8 @@ pub mod name {
 /// Common name of the upload proxy's client certificate. The server of a clone expects another client: the pod that reads
 /// the source.
 pub const PROXY_CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
+/// Response header of an upload server that has completed the volume, and ends. The upload proxy removes it.
+pub const COMPLETE_HEADER: &str = "x-cdi-upload-complete";
 /// The port of every upload server that is started by the controller.
 pub const PORT: u16 = 8443;
 /// Mount of the Secret with the server's certificate.

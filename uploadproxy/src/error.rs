@@ -42,6 +42,9 @@ pub enum ProxyError {
     /// The client certificate or the CAs of upload servers cannot be used.
     #[error("cannot load the TLS settings for upload servers")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The image has arrived, but its upload server may have been lost since.
+    #[error("the end of the upload to PVC {claim} is not recorded")]
+    NotRecorded { claim: String },
     #[error("cannot reach the upload server")]
     Upstream(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -52,7 +55,7 @@ impl ProxyError {
             Self::Unknown => StatusCode::NOT_FOUND,
             Self::NoToken | Self::OtherToken | Self::Archive { .. } => StatusCode::BAD_REQUEST,
             Self::Token(_) => StatusCode::UNAUTHORIZED,
-            Self::Refused { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Refused { .. } | Self::NotRecorded { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Client(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Upstream(_) => StatusCode::BAD_GATEWAY,
         }
@@ -69,6 +72,10 @@ impl ProxyError {
                 "PVC {claim} takes an archive, which cannot be resumed: send it to /v1beta1/upload"
             )),
             Self::Refused { claim, source } => escape(&refusal_text(claim, source)),
+            Self::NotRecorded { claim } => escape(&format!(
+                "the image was received, but the end of its upload server is not recorded in PVC {claim}: the server may have been \
+                 lost. Upload the image again if the PVC expects an upload"
+            )),
             Self::Upstream(cause) => {
                 let cause = runtime::chain(&**cause);
                 escape(&format!("error in upload-proxy: http: proxy error: {cause}"))

@@ -11,6 +11,7 @@ mod error;
 mod forward;
 mod page;
 mod proxy;
+mod recorded_end;
 mod route;
 mod settings;
 mod target_pvc;

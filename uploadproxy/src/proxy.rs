@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use auth::ReloadingIdentity;
 use auth::token::{Claims, ISSUER_API_SERVER, Operation, Resource, VerifyingKey};
 use bytes::Bytes;
+use contract::upload::COMPLETE_HEADER;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{Either, Full};
@@ -22,6 +23,7 @@ use crate::cors::Cors;
 use crate::error::ProxyError;
 use crate::forward::{ProxyTarget, forward};
 use crate::page;
+use crate::recorded_end::wait_until_recorded;
 use crate::route::{Route, archive_path, redact_path, route};
 use crate::settings::Settings;
 use crate::upload_server::find_upload_server;
@@ -45,6 +47,8 @@ pub struct Proxy<C> {
     has_page: bool,
     /// How long to retry a connection to an upload server.
     server_patience: Duration,
+    /// How long to wait for the record of an upload's end.
+    record_patience: Duration,
 }
 
 impl<C: ClusterApi> Proxy<C> {
@@ -56,6 +60,7 @@ impl<C: ClusterApi> Proxy<C> {
             certificate_key: settings.client_key,
             has_page: settings.page,
             server_patience: settings.server_patience,
+            record_patience: settings.record_patience,
         }
     }
 
@@ -85,7 +90,7 @@ impl<C: ClusterApi> Proxy<C> {
             return Ok(response.map(Either::Left));
         }
         let route = route(parts.uri.path());
-        let (target, tls) = match route {
+        let (claims, target, tls) = match route {
             Route::Health => return Ok(text(StatusCode::OK, "OK".into())),
             Route::Unknown => return Err(ProxyError::Unknown),
             Route::Upload | Route::Resumable { .. } => self.prepare(&parts, route).await?,
@@ -99,8 +104,16 @@ impl<C: ClusterApi> Proxy<C> {
             "forwarded to {}",
             target.host
         );
-        let response = forward(parts, body, &target, tls, client).await;
-        response.map(|response| response.map(Either::Right)).map_err(ProxyError::Upstream)
+        let mut response =
+            forward(parts, body, &target, tls, client).await.map_err(ProxyError::Upstream)?;
+        let is_complete = response.headers_mut().remove(COMPLETE_HEADER).is_some();
+        if is_complete && response.status().is_success() {
+            let Claims { namespace, name, .. } = claims;
+            let recorded =
+                wait_until_recorded(&self.cluster, &namespace, &name, self.record_patience).await;
+            recorded.map_err(|_| ProxyError::NotRecorded { claim: name })?;
+        }
+        Ok(response.map(Either::Right))
     }
 
     fn page(&self, parts: &Parts) -> Option<Response<Full<Bytes>>> {
@@ -112,7 +125,7 @@ impl<C: ClusterApi> Proxy<C> {
         &self,
         parts: &Parts,
         route: Route,
-    ) -> Result<(ProxyTarget, Arc<ClientConfig>), ProxyError> {
+    ) -> Result<(Claims, ProxyTarget, Arc<ClientConfig>), ProxyError> {
         let begun = route == Route::Resumable { begun: true };
         let claims =
             self.claims(&parts.headers, if begun { TOKEN_GRACE } else { Duration::ZERO })?;
@@ -127,7 +140,7 @@ impl<C: ClusterApi> Proxy<C> {
         let path: Uri = path.parse().map_err(|_| ProxyError::Unknown)?; // cannot fail: it was a URI before
         let host = format!("{}.{}.svc", found.service, found.namespace);
         let address = self.cluster.address(&host);
-        Ok((ProxyTarget { host, address, path, patience: self.server_patience }, tls))
+        Ok((claims, ProxyTarget { host, address, path, patience: self.server_patience }, tls))
     }
 
     /// The claims of the token, which has to permit an upload. It may have expired up to `grace` ago.

@@ -15,6 +15,8 @@ const CONNECTIONS: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(10);
 // A crashed container restarts within a few seconds; clients fail at once on an error.
 const SERVER_PATIENCE: Duration = Duration::from_secs(10);
+// Kubelet and controller take about two seconds, longer while one of them restarts.
+const RECORD_PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -38,6 +40,8 @@ pub struct Settings {
     pub patience: Duration,
     /// How long to retry a connection to an upload server.
     pub server_patience: Duration,
+    /// How long the response to a complete upload waits for the record of its end in the PVC.
+    pub record_patience: Duration,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +84,7 @@ impl Settings {
             connections: CONNECTIONS,
             patience: PATIENCE,
             server_patience: SERVER_PATIENCE,
+            record_patience: RECORD_PATIENCE,
         })
     }
 }

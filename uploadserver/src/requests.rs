@@ -8,9 +8,9 @@ use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use clonestream::offer::{self, StreamOffer};
-use contract::upload::PROXY_CLIENT_NAME;
+use contract::upload::{COMPLETE_HEADER, PROXY_CLIENT_NAME};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use pipeline::{Options, Progress, Source, SourceFormat, Target, UnpackOptions};
 use runtime::https::drain;
 use runtime::metrics::TEXT_FORMAT;
@@ -28,6 +28,7 @@ use crate::volume_slot::{Completed, VolumeLease, VolumeSlot};
 
 /// Request header of a clone's source.
 const CONTENT: &str = "x-cdi-content-type";
+const COMPLETE: HeaderName = HeaderName::from_static(COMPLETE_HEADER);
 /// Of a rejected body, this much is read after the response, or for this long.
 const DRAIN_BYTES_MAX: u64 = 64 << 20;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
@@ -86,6 +87,14 @@ enum BodyContent {
 }
 
 pub async fn handle_request(State(app): State<Arc<ServerState>>, request: Request) -> Response {
+    let mut response = respond(&app, request).await;
+    if app.slot.is_complete() {
+        response.headers_mut().insert(COMPLETE, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+async fn respond(app: &Arc<ServerState>, request: Request) -> Response {
     match route_request(request.method(), request.uri().path()) {
         UploadRoute::Health => "OK".into_response(),
         UploadRoute::Metrics => {
@@ -93,17 +102,17 @@ pub async fn handle_request(State(app): State<Arc<ServerState>>, request: Reques
                 .into_response()
         }
         UploadRoute::Probe => StatusCode::OK.into_response(),
-        UploadRoute::Offer => match handle_offer(&app, request).await {
+        UploadRoute::Offer => match handle_offer(app, request).await {
             Ok(offer) => [(offer::HEADER, offer.to_string())].into_response(),
             Err(error) => error.into_response(),
         },
-        UploadRoute::Resumable => resumable::handle_resumable(&app, request).await,
+        UploadRoute::Resumable => resumable::handle_resumable(app, request).await,
         UploadRoute::Unknown => {
             drain_in_background(request.into_body());
             UploadError::Unknown.into_response()
         }
         UploadRoute::Upload { body, is_async } => {
-            match handle_upload(&app, request, body, is_async).await {
+            match handle_upload(app, request, body, is_async).await {
                 Ok(()) => StatusCode::OK.into_response(),
                 Err(error) => error.into_response(),
             }

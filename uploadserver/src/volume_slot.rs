@@ -61,6 +61,10 @@ impl VolumeSlot {
         }
     }
 
+    pub fn is_complete(&self) -> bool {
+        matches!(*self.0.lock(), State::Done(_))
+    }
+
     pub async fn completed(&self) -> Completed {
         self.wait_for(|state| match state {
             State::Done(completed) => Some(completed),
@@ -135,7 +139,9 @@ mod tests {
         let lease = slot.acquire().unwrap();
         assert_eq!(slot.acquire().unwrap_err(), SlotUnavailable::Busy);
         drop(lease);
+        assert!(!slot.is_complete());
         slot.acquire().unwrap().complete(UPLOADED);
+        assert!(slot.is_complete());
         assert_eq!(slot.acquire().unwrap_err(), SlotUnavailable::Done);
     }
 

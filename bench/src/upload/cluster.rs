@@ -1,6 +1,7 @@
 //! As much of a cluster as upload proxies use: an API server with one claim that is ready, names, certificates and
 //! tokens.
 
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -21,6 +22,8 @@ const CLAIM: &str = "disk";
 const HOST: &str = "cdi-upload-disk.bench.svc";
 const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often to look whether the upload server has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The addresses of proxy and server.
 pub const PORT: u16 = 8443;
 
@@ -133,13 +136,42 @@ pub fn claim() -> String {
     format!("{NAMESPACE}/{CLAIM}")
 }
 
+/// The end of an upload server is recorded in its claim at once; the kubelet and the controller of a cluster take a second or two.
+fn object(is_uploaded: bool) -> serde_json::Value {
+    let phase = if is_uploaded { "Succeeded" } else { "Running" };
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": CLAIM, "namespace": NAMESPACE, "uid": "bench", "resourceVersion": "1",
+            "annotations": {
+                "cdi.kubevirt.io/storage.upload.target": "",
+                "cdi.kubevirt.io/storage.contentType": "kubevirt",
+                "cdi.kubevirt.io/storage.pod.phase": phase,
+                "cdi.kubevirt.io/storage.pod.ready": (!is_uploaded).to_string(),
+            },
+        },
+    })
+}
+
+/// An upload server ends with its upload.
+fn server_listens() -> bool {
+    TcpStream::connect((SERVER, PORT)).is_ok()
+}
+
 fn answer(asked: &StubRequest, authorities: &str) -> StubResponse {
     let (path, query) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
     let json = |value: serde_json::Value| {
         StubResponse::new(200, value.to_string()).with("content-type", "application/json")
     };
-    // Nothing ever changes. A watch that ended at once would be repeated at once.
     if query.contains("watch") {
+        if path == "/api/v1/namespaces/bench/persistentvolumeclaims" {
+            while server_listens() {
+                thread::sleep(POLL_INTERVAL);
+            }
+            let event = json!({ "type": "MODIFIED", "object": object(true) });
+            return json(event);
+        }
+        // Nothing else ever changes. A watch that ended at once would be repeated at once.
         thread::sleep(DAY);
         return StubResponse::new(200, "").with("content-type", "application/json");
     }
@@ -148,18 +180,7 @@ fn answer(asked: &StubRequest, authorities: &str) -> StubResponse {
         "metadata": { "name": "config", "resourceVersion": "1" }, "spec": {}, "status": {},
     });
     match path {
-        "/api/v1/namespaces/bench/persistentvolumeclaims/disk" => json(json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {
-                "name": CLAIM, "namespace": NAMESPACE, "uid": "bench", "resourceVersion": "1",
-                "annotations": {
-                    "cdi.kubevirt.io/storage.upload.target": "",
-                    "cdi.kubevirt.io/storage.contentType": "kubevirt",
-                    "cdi.kubevirt.io/storage.pod.phase": "Running",
-                    "cdi.kubevirt.io/storage.pod.ready": "true",
-                },
-            },
-        })),
+        "/api/v1/namespaces/bench/persistentvolumeclaims/disk" => json(object(!server_listens())),
         "/api/v1/namespaces/cdi/configmaps/cdi-uploadserver-signer-bundle" => json(json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": "cdi-uploadserver-signer-bundle", "namespace": "cdi" },

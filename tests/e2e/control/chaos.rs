@@ -12,13 +12,16 @@ use e2e::{
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::{Value, json};
 use testkit::{Fault, FaultServer, Image, KIB, MIB, Random, pattern};
+use tokio::net::TcpStream;
 
 use crate::world::{annotated, disk, of_web, server, volume, worker};
 
 const CONTROLLER: &str = "cdi-deployment";
+/// The port of upload servers.
+const PORT: u16 = 8443;
 /// At once.
 const VOLUMES: usize = 50;
 /// How often the controllers die while these are imported, at most.
@@ -146,7 +149,7 @@ fn deleted_worker_is_replaced() {
         test.apply(of_web("disk", &server)).await?;
         let pod = worker(&test).await?;
         server.wait_for_stall(PATIENCE);
-        let now = kube::api::DeleteParams::default().grace_period(0);
+        let now = DeleteParams::default().grace_period(0);
         test.all::<Pod>().delete(&pod.name_any(), &now).await?;
         test.succeeded("disk").await?;
         test.holds("disk", &image).await?;
@@ -177,6 +180,41 @@ fn upload_is_accepted_after_its_proxy_was_lost_with_its_network() {
         test.upload("disk", &image).await?;
         client.kill()?;
         client.wait()?;
+        test.succeeded("disk").await?;
+        test.holds("disk", &image).await?;
+        test.only_these_are_left(&["disk"]).await
+    });
+}
+
+/// The server has written the disk, and is lost before the kubelet has reported its end: the server that replaces it waits for an
+/// upload. The client gets no 200, and sends the image again.
+#[test]
+fn upload_is_repeated_if_its_server_is_lost_at_its_end() {
+    run_installed_alone("server-lost-at-end", async |test| {
+        let image = disk();
+        test.apply(volume("disk", "csi", "Block", json!({ "upload": {} }))).await?;
+        test.wait("disk", "ready", |volume: &DataVolume| phase(volume) == "UploadReady").await?;
+        let servers = ListParams::default().labels("cdi.kubevirt.io=cdi-upload-server");
+        let server = test.all::<Pod>().list(&servers).await?.items.pop();
+        let server = server.context("an upload has a server")?;
+        let address = server.status.as_ref().and_then(|status| status.pod_ip.clone());
+        let address = address.context("a pod has an address")?;
+        let kubelet = test.chaos().pause("kubelet")?;
+        let lose = async {
+            let listens = async || TcpStream::connect((address.as_str(), PORT)).await.is_ok();
+            let ended = async {
+                while listens().await {
+                    tokio::time::sleep(MOMENT).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, ended).await.context("the server does not end")?;
+            let now = DeleteParams::default().grace_period(0);
+            test.all::<Pod>().delete(&server.name_any(), &now).await?;
+            drop(kubelet);
+            Ok(())
+        };
+        let (uploaded, lost) = tokio::join!(test.upload("disk", &image), lose);
+        uploaded.and(lost)?;
         test.succeeded("disk").await?;
         test.holds("disk", &image).await?;
         test.only_these_are_left(&["disk"]).await

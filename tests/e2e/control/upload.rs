@@ -31,10 +31,11 @@ fn pvc_with_an_upload_source_accepts_an_upload() {
             }
         }
         ensure!(answer.0 == 200, "{answer:?}");
-        test.wait::<PersistentVolumeClaim>(claim, "bound", e2e::is_bound).await?;
-        test.holds(claim, &disk()).await?;
+        // At once: the response comes when the end of the upload is recorded.
         let again = uploader.post("/v1beta1/upload", &token, &image)?;
         ensure!(again.0 == 503 && again.1.contains("already finished uploading"), "{again:?}");
+        test.wait::<PersistentVolumeClaim>(claim, "bound", e2e::is_bound).await?;
+        test.holds(claim, &disk()).await?;
         test.only_these_are_left(&[claim]).await
     });
 }

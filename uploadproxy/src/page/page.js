@@ -6,6 +6,8 @@ const CREATE = "v1beta1/upload-resumable";
 const TUS = "1.0.0";
 const PART = 64 * 1024 * 1024;
 const WAIT_MAX = 30;
+// What the proxy responds for a PVC whose upload is complete.
+const FINISHED = "already finished uploading";
 
 const find = (id) => document.getElementById(id);
 const token = find("token");
@@ -98,7 +100,10 @@ async function send(file, url, from) {
     const part = file.slice(at, at + PART);
     const headers = { "Upload-Offset": String(at), "Content-Type": "application/offset+octet-stream" };
     const begin = at;
-    const request = await sendRequest("PATCH", url, headers, part, (sent) => show(file, Math.min(begin + sent, file.size)));
+    const request = await sendRequest("PATCH", url, headers, part, (sent) => {
+      running.isSent = running.isSent || begin + sent >= file.size;
+      show(file, Math.min(begin + sent, file.size));
+    });
     at = Number(check(request, [204]).getResponseHeader("Upload-Offset"));
     show(file, at);
     running.failures = 0;
@@ -127,6 +132,12 @@ async function upload(file) {
       if (error instanceof Refused || running.stopped) {
         throw error;
       }
+      if (error.message.includes(FINISHED)) {
+        if (running.isSent) {
+          return; // the response to the last part was lost
+        }
+        throw new Refused(error.message);
+      }
       running.failures += 1;
       const seconds = Math.min(2 ** running.failures, WAIT_MAX);
       showStatus(file.name + ": " + error.message + "; retrying in " + seconds + " s");
@@ -144,7 +155,7 @@ async function begin(file) {
     return;
   }
   sessionStorage.setItem("token", token.value.trim());
-  running = { failures: 0, stopped: false, request: null };
+  running = { failures: 0, stopped: false, isSent: false, request: null };
   bar.hidden = stop.hidden = false;
   chooser.disabled = true;
   try {

@@ -7,6 +7,7 @@ mod chromium;
 mod faults;
 mod flood;
 mod page;
+mod records;
 mod refusals;
 mod resumable;
 mod uploads;

@@ -2,8 +2,10 @@
 //! that breaks wherever a test wants it to.
 
 use std::path::Path;
+use std::time::Duration;
 
 use testkit::{MIB, Proxy, pattern, require_tool};
+use uploadserver::ServerExit;
 
 use crate::chromium::Browser;
 use crate::world::{Server, TestCluster};
@@ -53,6 +55,31 @@ fn page_shows_permanent_failures() {
     let message = upload(&cluster, &cluster.token("disk"), &gzip, "").unwrap();
     assert!(message.starts_with("bad: Saving stream failed"), "{message}");
     assert_eq!(server.disk(), None);
+}
+
+#[test]
+fn page_uploads_again_if_the_server_is_lost_at_its_end() {
+    let cluster = TestCluster::with(|settings| {
+        settings.page = true;
+        settings.record_patience = Duration::from_millis(200);
+    });
+    cluster.set_controller(false);
+    let lost = cluster.ready("disk");
+    let (token, image) = (cluster.token("disk"), pattern(MIB));
+    std::thread::scope(|scope| {
+        let page = scope.spawn(|| upload(&cluster, &token, &image, ""));
+        if require_tool("node").is_none() {
+            return;
+        }
+        assert!(matches!(cluster.end(lost), ServerExit::Complete(_)));
+        cluster.set_controller(true);
+        let server = cluster.ready("disk");
+        let message = page.join().unwrap();
+        assert_eq!(message.as_deref(), Some("good: disk.img is complete."));
+        assert!(server.disk().expect("a disk") == image);
+        let message = upload(&cluster, &token, &image, "").unwrap();
+        assert!(message.starts_with("bad: ") && message.contains("already finished"), "{message}");
+    });
 }
 
 /// Keeps where each part of an upload began.

@@ -10,11 +10,11 @@ use crate::world::{CONTENT, NAMESPACE, READY, TARGET, TestCluster};
 const PATH: &str = "/v1beta1/upload-resumable";
 const TUS: &str = "Tus-Resumable: 1.0.0\r\nOrigin: https://page\r\n";
 
-fn create(client: &RawClient, token: &str, length: usize) -> RawResponse {
+pub fn create(client: &RawClient, token: &str, length: usize) -> RawResponse {
     client.post(PATH, &format!("{TUS}{token}Upload-Length: {length}\r\n"), b"")
 }
 
-fn place(answer: &RawResponse) -> String {
+pub fn place(answer: &RawResponse) -> String {
     format!("/v1beta1/{}", answer.header("location").expect("a place"))
 }
 
@@ -24,7 +24,7 @@ fn head(path: &str, token: &str, at: u64, length: usize) -> String {
     post_head(path, &headers, length).replacen("POST", "PATCH", 1)
 }
 
-fn append(client: &RawClient, path: &str, token: &str, at: u64, body: &[u8]) -> RawResponse {
+pub fn append(client: &RawClient, path: &str, token: &str, at: u64, body: &[u8]) -> RawResponse {
     let mut connection = client.connect();
     connection.send(head(path, token, at, body.len()).as_bytes());
     connection.send(body);
@@ -32,7 +32,7 @@ fn append(client: &RawClient, path: &str, token: &str, at: u64, body: &[u8]) -> 
 }
 
 /// Where the upload goes on. A request whose client has left may reach the server after this one and overtake it.
-fn offset(client: &RawClient, path: &str, token: &str) -> u64 {
+pub fn offset(client: &RawClient, path: &str, token: &str) -> u64 {
     let mut answers = (0..20).map(|_| client.ask("HEAD", path, &format!("{TUS}{token}")));
     let answer = answers.find(|answer| answer.status != 423).expect("an end of those that left");
     assert_eq!(answer.status, 200, "{answer:?}");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -37,6 +38,28 @@ struct State {
     upload_server_cas: Mutex<String>,
     addresses: Mutex<BTreeMap<String, SocketAddr>>,
     tls_minimum: watch::Sender<TlsMinimum>,
+    /// The end of each upload server is recorded in its PVC, as by the controller.
+    records_ends: AtomicBool,
+}
+
+impl State {
+    fn set_pvc(&self, claim: TargetPvc) {
+        self.claims.lock().unwrap().insert(claim.name.clone(), claim);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// What the controller does when an upload server has ended.
+    fn record_end(&self, service: &str) {
+        let mut claims = self.claims.lock().unwrap();
+        let filled = claims.values_mut().filter(|claim| {
+            api::names::label_value(&api::names::upload_server(&claim.name)) == service
+        });
+        for claim in filled {
+            claim.annotations.insert(DONE.0.into(), DONE.1.into());
+        }
+        drop(claims);
+        self.changes.send_modify(|count| *count += 1);
+    }
 }
 
 impl ClusterApi for FakeCluster {
@@ -136,6 +159,7 @@ impl TestCluster {
             upload_server_cas: Mutex::new(known),
             addresses: Mutex::default(),
             tls_minimum: watch::channel(TlsMinimum::default()).0,
+            records_ends: AtomicBool::new(true),
         }));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -157,8 +181,17 @@ impl TestCluster {
             is_populated,
             ..TargetPvc::default()
         };
-        self.cluster.0.claims.lock().unwrap().insert(name.into(), claim);
+        self.cluster.0.set_pvc(claim);
+    }
+
+    pub fn delete_pvc(&self, name: &str) {
+        self.cluster.0.claims.lock().unwrap().remove(name);
         self.cluster.0.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Whether the controller runs, which records the ends of upload servers.
+    pub fn set_controller(&self, runs: bool) {
+        self.cluster.0.records_ends.store(runs, Ordering::SeqCst);
     }
 
     /// Makes certificates and CAs unusable.
@@ -173,7 +206,8 @@ impl TestCluster {
 
     /// The upload server of a PVC.
     pub fn server(&self, claim: &str, change: impl FnOnce(&mut uploadserver::Settings)) -> Server {
-        let host = format!("cdi-upload-{claim}.{NAMESPACE}.svc");
+        let service = format!("cdi-upload-{claim}");
+        let host = format!("{service}.{NAMESPACE}.svc");
         let folder = self.folder.path().join(claim);
         let data = folder.join("data");
         std::fs::create_dir_all(&data).unwrap();
@@ -189,11 +223,20 @@ impl TestCluster {
         let address = listener.local_addr().unwrap();
         self.cluster.0.addresses.lock().unwrap().insert(host, address);
         let (stop, stopped) = oneshot::channel::<()>();
-        let end = self.runtime.spawn(uploadserver::serve_upload(settings, listener, async {
-            if stopped.await.is_err() {
-                std::future::pending::<()>().await;
+        let cluster = Arc::clone(&self.cluster.0);
+        let end = self.runtime.spawn(async move {
+            let stop = async {
+                if stopped.await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            let end = uploadserver::serve_upload(settings, listener, stop).await;
+            let records = cluster.records_ends.load(Ordering::SeqCst);
+            if records && matches!(end, Ok(ServerExit::Complete(_))) {
+                cluster.record_end(&service);
             }
-        }));
+            end
+        });
         Server { data, stop: Some(stop), end }
     }
 

@@ -20,11 +20,14 @@ fn second_upload_gets_503_and_probes_are_answered() {
     let received = format!("kubevirt_cdi_upload_received_bytes_total{{ownerUID=\"1-2\"}} {MIB}\n");
     while !stranger.ask("GET", "/metrics", "").body.contains(&received) {}
     assert_eq!(server.upload(PATH, &disk).status, 503);
-    assert_eq!(stranger.ask("GET", "/healthz", "").status, 200);
+    let healthy = stranger.ask("GET", "/healthz", "");
+    assert_eq!((healthy.status, healthy.header("x-cdi-upload-complete")), (200, None));
     let page = stranger.ask("GET", "/metrics", "").body;
     assert!(page.contains("kubevirt_cdi_upload_progress_total{ownerUID=\"1-2\"} 25\n"), "{page}");
     slow.send(&disk[MIB as usize..]);
-    assert_eq!(slow.answer().status, 200);
+    let answer = slow.answer();
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("x-cdi-upload-complete"), Some("true"), "so the proxy waits");
     assert!(server.disk().expect("a disk") == disk);
     assert_eq!(server.end(), UPLOADED);
 }
