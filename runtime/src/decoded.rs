@@ -2,7 +2,8 @@
 //!
 //! A list or watch of a type fails as a whole where one object does not decode, and a tenant may be able to store such an
 //! object: the schema of a CRD accepts more than a Rust type reads, or the two differ in version. [`Decoded`] takes the place
-//! of the type in an [`Api`](kube::Api), so that only that object is missing.
+//! of the type in an [`Api`](kube::Api), so that only that object is missing. Objects are read without their `managedFields`,
+//! which no program of this project reads.
 
 use std::borrow::Cow;
 
@@ -37,10 +38,38 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Decoded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // Raw, as a value would be built twice for each object, and would fail for one that is nested too deeply.
         let text = Box::<RawValue>::deserialize(deserializer)?;
+        let text = without_managed_fields(text.get());
         Ok(Self(
-            serde_json::from_str(text.get())
-                .map_err(|error| Box::new(UndecodableObject::new(text.get(), &error))),
+            serde_json::from_str(&text)
+                .map_err(|error| Box::new(UndecodableObject::new(&text, &error))),
         ))
+    }
+}
+
+/// The JSON of an object, with `null` in place of `metadata.managedFields`. Decoded, these would be a map for each field that
+/// the object has, and take several times the memory of all its fields: most of a page of a list.
+fn without_managed_fields(text: &str) -> Cow<'_, str> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata<'a> {
+        #[serde(borrow)]
+        managed_fields: Option<&'a RawValue>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Head<'a> {
+        #[serde(borrow)]
+        metadata: Metadata<'a>,
+    }
+    let head = serde_json::from_str::<Head<'_>>(text).ok();
+    let fields = head.and_then(|head| head.metadata.managed_fields).map(RawValue::get);
+    // A slice of `text`, so the difference of the addresses is its offset.
+    let range = fields.and_then(|fields| {
+        let start = fields.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
+        Some(start..start.checked_add(fields.len())?)
+    });
+    match range.and_then(|range| Some((text.get(..range.start)?, text.get(range.end..)?))) {
+        Some((before, after)) => Cow::Owned([before, "null", after].concat()),
+        None => Cow::Borrowed(text),
     }
 }
 
@@ -202,6 +231,38 @@ mod tests {
         let error = read.0.unwrap_err();
         assert!(error.reason.len() <= 4 * TEXT_LEN_MAX, "{error}");
         assert!(!error.to_string().contains(char::is_control), "{error}");
+    }
+
+    #[test]
+    fn managed_fields_are_left_out_and_nothing_else() {
+        let managed =
+            json!([{ "manager": "kubectl", "fieldsV1": { "f:metadata": { "f:labels": {} } } }]);
+        for managed in [managed, json!([]), json!(null), json!("no list")] {
+            let text = json!({
+                "metadata": {
+                    "annotations": { "managedFields": "\"managedFields\":[]" }, "labels": { "ä": "" },
+                    "managedFields": managed, "name": "a", "uid": "u",
+                },
+                "spec": { "containers": [], "nodeName": "managedFields" },
+            });
+            let mut expected = text.clone();
+            expected["metadata"].as_object_mut().unwrap().remove("managedFields");
+            let read: Decoded<Pod> = serde_json::from_str(&text.to_string()).unwrap();
+            let expected: Pod = serde_json::from_value(expected).unwrap();
+            assert_eq!(read.0, Ok(expected), "{managed}");
+        }
+    }
+
+    #[test]
+    fn undecodable_field_after_managed_fields_is_named() {
+        let text =
+            r#"{"metadata":{"managedFields":[{"manager":"m"}],"name":"a"},"status":{"phase":5}}"#;
+        let read: Decoded<Pod> = serde_json::from_str(text).unwrap();
+        let error = read.0.unwrap_err();
+        assert_eq!(
+            (error.field.as_str(), error.metadata.name.as_deref()),
+            ("status.phase", Some("a"))
+        );
     }
 
     #[test]

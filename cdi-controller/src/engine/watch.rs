@@ -22,6 +22,10 @@ use crate::wake;
 use controller_core::meta;
 use controller_core::openshift::{INFRASTRUCTURE, PROXY};
 
+/// Objects in one page of a list. A page is in memory as a whole and decoded, next to the pages of the other kinds, and the
+/// allocator does not return all of it: with a smaller page, a start takes less memory for as long as the process runs.
+const LIST_PAGE: u32 = 100;
+
 /// One watch.
 struct Watch<K> {
     api: Api<Decoded<K>>,
@@ -33,7 +37,10 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     fn all(client: &Client) -> Self {
-        Self { api: Api::all(client.clone()), which: watcher::Config::default() }
+        Self {
+            api: Api::all(client.clone()),
+            which: watcher::Config::default().page_size(LIST_PAGE),
+        }
     }
 
     fn labelled(mut self, selector: &str) -> Self {
@@ -48,11 +55,7 @@ where
 
     /// Never ends. A broken watch is restarted with a new list. `absent`: the cluster does not have the kind.
     async fn follow(self, mut take: impl FnMut(watcher::Event<Decoded<K>>), absent: impl Fn()) {
-        let mut events = Box::pin(
-            watcher(self.api, self.which)
-                .modify(|object| object.meta_mut().managed_fields = None)
-                .default_backoff(),
-        );
+        let mut events = Box::pin(watcher(self.api, self.which).default_backoff());
         let mut is_broken = false;
         while let Some(event) = events.next().await {
             match event {
