@@ -2,6 +2,7 @@
 //! repeat.
 
 use std::fmt::Debug;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::v1beta1::{
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 
 use crate::engine::cache::{Cache, key_of};
 use crate::engine::index::{self, Term};
+use crate::engine::packed;
 use crate::engine::queue::{Key, Queue};
 use crate::engine::{Error, Queues};
 use controller_core::meta;
@@ -40,6 +42,10 @@ pub trait Kind:
 {
     /// Whether there may be one for each volume of the cluster, or more.
     const ARE_MANY: bool = false;
+    /// What most objects of a numerous kind contain; see [`crate::engine::packed`].
+    fn sample() -> &'static [u8] {
+        &[]
+    }
     /// The API for objects of this kind.
     fn among(client: Client, namespace: &str) -> Api<Self>;
     /// The same API, read so that one object that cannot be decoded leaves the others readable.
@@ -63,9 +69,9 @@ pub trait Kind:
 }
 
 macro_rules! kinds {
-    ($($scope:ident $kind:ty $(=> $store:ident $(of $many:ident)?)? $(, by $terms:path)? $(, queue $queue:ident)? $(, trimmed by $trim:path)?;)*) => { $(
+    ($($scope:ident $kind:ty $(=> $store:ident $(of $many:ident $(like $sample:literal)?)?)? $(, by $terms:path)? $(, queue $queue:ident)? $(, trimmed by $trim:path)?;)*) => { $(
         impl Kind for $kind {
-            $($(kinds!(@$many);)?)?
+            $($(kinds!(@$many $kind $(, $sample)?);)?)?
             fn among(client: Client, namespace: &str) -> Api<Self> {
                 kinds!(@api $scope client namespace)
             }
@@ -86,7 +92,14 @@ macro_rules! kinds {
             })?
         }
     )* };
-    (@many) => { const ARE_MANY: bool = true; };
+    (@many $kind:ty $(, $sample:literal)?) => {
+        const ARE_MANY: bool = true;
+        $(fn sample() -> &'static [u8] {
+            static SAMPLE: LazyLock<Vec<u8>> =
+                LazyLock::new(|| packed::dictionary::<$kind>(include_str!($sample)));
+            &SAMPLE
+        })?
+    };
     (@api namespaced $client:ident $namespace:ident) => { Api::namespaced($client, $namespace) };
     (@api global $client:ident $namespace:ident) => {{
         let _ = $namespace;
@@ -95,7 +108,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    namespaced DataVolume => volumes of many, by index::of_volume, queue volumes;
+    namespaced DataVolume => volumes of many like "samples/data_volume.json", by index::of_volume, queue volumes;
     namespaced VolumeImportSource => import_sources of many;
     namespaced VolumeUploadSource => upload_sources of many;
     namespaced VolumeCloneSource => clone_sources of many, by index::of_clone_source;
@@ -108,14 +121,14 @@ kinds! {
     namespaced VolumeSnapshot => snapshots of many, by index::of_snapshot;
     global VolumeSnapshotContent;
     global VolumeSnapshotClass => snapshot_classes;
-    namespaced PersistentVolumeClaim => claims of many, by index::of_claim;
-    namespaced Pod => pods of many, by index::of_pod;
+    namespaced PersistentVolumeClaim => claims of many like "samples/persistent_volume_claim.json", by index::of_claim;
+    namespaced Pod => pods of many like "samples/pod.json", by index::of_pod;
     namespaced Service;
     namespaced Ingress => ingresses;
     namespaced Route => routes;
     namespaced Secret;
     namespaced ConfigMap;
-    global PersistentVolume => persistent_volumes of many, trimmed by without_details;
+    global PersistentVolume => persistent_volumes of many like "samples/persistent_volume.json", trimmed by without_details;
     global StorageClass => classes;
     global StorageProfile => profiles;
     global CSIDriver => drivers;

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 
 use crate::engine::api_client::Kind;
 use crate::engine::cache_contents::CacheContents;
+#[cfg(test)]
+use crate::engine::cache_entry::CacheEntry;
 use crate::engine::index::Term;
 use crate::engine::queue::Key;
 use crate::engine::undecodable;
@@ -122,6 +124,12 @@ impl<K: Kind> Cache<K> {
         let objects = there.filter_map(|(_, kept)| kept.object());
         let objects = objects.inspect(|_| self.count_look());
         objects.filter(|object| wanted(object.as_ref())).collect()
+    }
+
+    /// The bytes of all objects that are packed.
+    #[cfg(test)]
+    pub fn packed_len(&self) -> usize {
+        self.read().objects.values().map(CacheEntry::packed_len).sum()
     }
 
     fn count_look(&self) {

@@ -12,6 +12,7 @@ mod execute;
 pub(crate) mod image_proof;
 pub(crate) mod index;
 pub(crate) mod metrics;
+mod packed;
 mod pod_warnings;
 mod pvc_warnings;
 pub(crate) mod queue;

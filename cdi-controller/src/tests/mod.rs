@@ -15,6 +15,7 @@ mod golden_polls;
 mod golden_tenants;
 mod hyperconverged;
 mod log_lines;
+mod memory;
 mod metrics;
 mod others;
 mod proxies;
