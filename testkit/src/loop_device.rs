@@ -15,7 +15,8 @@ use crate::tool::{Tool, require_tool, skip};
 pub struct LoopDevice {
     losetup: Tool,
     path: PathBuf,
-    backing: NamedTempFile,
+    /// `None` once it was detached.
+    backing: Option<NamedTempFile>,
     len: u64,
 }
 
@@ -72,6 +73,15 @@ impl LoopDevice {
         self.len == 0
     }
 
+    /// Detaches it: at once, or when the last who has it open closes it. Returns the file below it.
+    ///
+    /// # Panics
+    /// When losetup fails.
+    pub fn detach(mut self) -> NamedTempFile {
+        self.losetup.run(arguments!["--detach", self.path]);
+        self.backing.take().expect("it was attached until now")
+    }
+
     /// Everything on the device, read through the device.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes =
@@ -100,19 +110,17 @@ impl LoopDevice {
         }
         let shown = losetup.run(arguments!["--find", "--show", backing.path()]);
         let path = PathBuf::from(String::from_utf8_lossy(&shown).trim_end());
-        Some(Self { losetup, path, backing, len })
+        Some(Self { losetup, path, backing: Some(backing), len })
     }
 }
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        // Once it is detached, another device may have its path.
+        let Some(backing) = &self.backing else { return };
         let detached = self.losetup.command(arguments!["--detach", self.path]).status();
         if !detached.is_ok_and(|status| status.success()) {
-            eprintln!(
-                "{} stays attached to {}",
-                self.path.display(),
-                self.backing.path().display()
-            );
+            eprintln!("{} stays attached to {}", self.path.display(), backing.path().display());
         }
     }
 }

@@ -230,6 +230,26 @@ fn killed_device_import_resumes_with_a_journal_volume() {
     });
 }
 
+/// As a kubelet does that was restarted without an API server: the number of the device is another volume's by the time that the
+/// source responds.
+#[test]
+fn device_that_is_unmapped_before_the_import_is_still_the_one_that_is_written() {
+    in_own_network(|| {
+        let disk = pattern(8 * MIB);
+        let Some(device) = LoopDevice::new(8 * MIB) else { return };
+        let server = FaultServer::in_memory(&disk).always(Fault::Status(503));
+        let pod = Pod::on(&device).from_url(&server.url());
+        let running = pod.start();
+        wait_until("the source is requested", || !server.requests().is_empty());
+        let volume = device.detach();
+        let other = LoopDevice::filled_with(0xa5, 8 * MIB).unwrap();
+        server.heal();
+        running.wait(LIMIT).expect_success();
+        assert!(other.bytes().iter().all(|byte| *byte == 0xa5), "another volume was written");
+        assert!(std::fs::read(volume.path()).unwrap() == disk, "the disk differs");
+    });
+}
+
 fn names_work(journal: &Path) -> bool {
     std::fs::read_to_string(journal).is_ok_and(|text| text.contains("\"start\""))
 }

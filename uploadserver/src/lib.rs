@@ -90,6 +90,8 @@ pub enum Error {
     Tls(#[source] auth::Error),
     #[error("cannot determine the free space of {}", path.display())]
     Volume { path: PathBuf, source: io::Error },
+    #[error("cannot open {}", path.display())]
+    Device { path: PathBuf, source: io::Error },
     #[error("cannot serve")]
     Serve(#[source] io::Error),
 }
@@ -110,6 +112,8 @@ pub async fn serve_upload(
     }
     let tls = tls_config(&settings)?;
     let (target, directory) = open_volume(&settings)?;
+    let _device = pipeline::target::hold_device(&settings.destination)
+        .map_err(|source| Error::Device { path: settings.destination.clone(), source })?;
     let uploads =
         ResumableUploads::new(&target.path, directory.is_some(), settings.checkpoint_every);
     let app = Arc::new(ServerState {

@@ -78,6 +78,8 @@ fn carry_out(
     paths: &Paths,
     required: SandboxRequirement,
 ) -> Result<Outcome, Failure> {
+    let _device =
+        pipeline::target::hold_device(&paths.at(paths::BLOCK_DEVICE)).map_err(Failure::Volume)?;
     let listener = metrics::listen(paths::METRICS_PORT)
         .inspect_err(|error| tracing::warn!("no metrics are served: {error}"))
         .ok();

@@ -25,6 +25,19 @@ pub fn available(path: &Path) -> io::Result<u64> {
     Ok(blocks.saturating_mul(facts.f_frsize).saturating_add(occupied))
 }
 
+/// Opens the device at `path`, if it is one, to be held until a worker ends.
+///
+/// A kubelet that was restarted while it could not reach the API server may unmap the device of a running pod, and map it again. The
+/// device number in the pod could then belong to another volume by the time that the worker opens it. That of an open device
+/// does not.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn hold_device(path: &Path) -> io::Result<Option<File>> {
+    let is_device = fs::metadata(path).is_ok_and(|facts| facts.file_type().is_block_device());
+    is_device.then(|| File::open(path)).transpose()
+}
+
 /// Bytes of a file or device.
 pub fn length(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))

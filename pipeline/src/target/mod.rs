@@ -28,7 +28,7 @@ use self::device::Device;
 use self::dual_path_file::{DualPathFile, Zeroing};
 use self::file::Partial;
 pub use self::file::{length_of_stage, sync_directory};
-pub use self::free_space::available;
+pub use self::free_space::{available, hold_device};
 use self::io_error::{Doing, plain, refused};
 pub use self::mode::{set_mode, set_mode_of_member};
 use crate::error::Error;

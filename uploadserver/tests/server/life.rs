@@ -90,6 +90,22 @@ fn device_keeps_no_old_bytes() {
     assert!(found[disk.len()..].iter().all(|byte| *byte == 0), "old bytes show");
 }
 
+/// As a kubelet does that was restarted without an API server: the number of the device is another volume's by then.
+#[test]
+fn device_that_is_unmapped_before_the_upload_is_still_the_one_that_is_written() {
+    let Some(device) = LoopDevice::new(8 * MIB) else { return };
+    let path = device.path().to_owned();
+    let server = Server::with(|settings| settings.destination = path.clone());
+    assert_eq!(server.stranger().ask("GET", "/healthz", "").status, 200);
+    let volume = device.detach();
+    let other = LoopDevice::filled_with(0xa5, 8 * MIB).unwrap();
+    let disk = SparseDisk::mixed(6 * MIB, 8).bytes();
+    assert_eq!(server.upload(PATH, &disk).status, 200);
+    assert_eq!(server.end(), UPLOADED);
+    assert!(other.bytes().iter().all(|byte| *byte == 0xa5), "another volume was written");
+    assert!(std::fs::read(volume.path()).unwrap().starts_with(&disk), "another disk");
+}
+
 #[test]
 fn preallocation_allocates_all_blocks_and_is_reported() {
     let server = Server::with(|settings| settings.preallocate = true);
