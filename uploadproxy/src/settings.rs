@@ -15,7 +15,7 @@ const CONNECTIONS: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(10);
 // A crashed container restarts within a few seconds; clients fail at once on an error.
 const SERVER_PATIENCE: Duration = Duration::from_secs(10);
-// Kubelet and controller take about two seconds, longer while one of them restarts.
+// Kubelet and controller take seconds, longer while one of them restarts.
 const RECORD_PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]

@@ -136,8 +136,8 @@ pub fn claim() -> String {
     format!("{NAMESPACE}/{CLAIM}")
 }
 
-/// The end of an upload server is recorded in its claim at once; the kubelet and the controller of a cluster take a second or two.
-fn object(is_uploaded: bool) -> serde_json::Value {
+/// The end of an upload server is recorded in its claim at once; the kubelet and the controller of a cluster take seconds.
+fn pvc(is_uploaded: bool) -> serde_json::Value {
     let phase = if is_uploaded { "Succeeded" } else { "Running" };
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -168,8 +168,7 @@ fn answer(asked: &StubRequest, authorities: &str) -> StubResponse {
             while server_listens() {
                 thread::sleep(POLL_INTERVAL);
             }
-            let event = json!({ "type": "MODIFIED", "object": object(true) });
-            return json(event);
+            return json(json!({ "type": "MODIFIED", "object": pvc(true) }));
         }
         // Nothing else ever changes. A watch that ended at once would be repeated at once.
         thread::sleep(DAY);
@@ -180,7 +179,7 @@ fn answer(asked: &StubRequest, authorities: &str) -> StubResponse {
         "metadata": { "name": "config", "resourceVersion": "1" }, "spec": {}, "status": {},
     });
     match path {
-        "/api/v1/namespaces/bench/persistentvolumeclaims/disk" => json(object(!server_listens())),
+        "/api/v1/namespaces/bench/persistentvolumeclaims/disk" => json(pvc(!server_listens())),
         "/api/v1/namespaces/cdi/configmaps/cdi-uploadserver-signer-bundle" => json(json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": "cdi-uploadserver-signer-bundle", "namespace": "cdi" },

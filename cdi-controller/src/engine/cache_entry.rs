@@ -1,7 +1,7 @@
 //! The representation of a cached object: as compressed JSON if its kind is numerous, and also decoded while it is in use.
 //!
-//! A decoded PVC takes several times the memory of its JSON, as the Rust type has space for all optional fields, and ten
-//! times that of its compressed JSON. Most PVCs, DataVolumes and volumes of a cluster are idle: they are read when the
+//! A decoded PVC takes several times the memory of its JSON, as the Rust type has space for all optional fields, and the
+//! JSON several times that of the compressed JSON. Most PVCs, DataVolumes and volumes of a cluster are idle: they are read when the
 //! controllers start, and hardly ever afterwards.
 
 use std::collections::{HashMap, VecDeque};

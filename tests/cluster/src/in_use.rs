@@ -68,7 +68,7 @@ mod tests {
         let (first, second) = (InUse::hold(&state).unwrap(), InUse::hold(&state).unwrap());
         drop(first);
         let error = crate::down(&state).unwrap_err().to_string();
-        assert!(error.contains("use it") && state.exists(), "{error}");
+        assert!(error.contains("tests or `cluster up` use it") && state.exists(), "{error}");
         drop(second);
         ensure_unused(&state).unwrap();
     }

@@ -148,9 +148,7 @@ fn consumer_created_first_waits_for_the_clone() {
                 let now = reader.status.and_then(|status| status.phase).unwrap_or_default();
                 ensure!(now == "Pending", "the reader of {way} is {now}");
             }
-            let now = DeleteParams::default().grace_period(0);
-            test_here.all::<Pod>().delete("vm", &now).await?;
-            Ok(())
+            test_here.lose_pod("vm").await
         };
         try_join(try_join_all(readers), meanwhile).await?;
         for (way, _) in WAYS {

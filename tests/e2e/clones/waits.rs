@@ -4,7 +4,7 @@
 use anyhow::ensure;
 use api::v1beta1::DataVolume;
 use e2e::{PodPlan, condition_is_false_with, is_bound, phase};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::DeleteParams;
 use serde_json::json;
 
@@ -27,8 +27,7 @@ fn clone_waits_for_a_source_in_use_and_names_its_user() {
             let volume = test.wait(way, "reported to wait for its source", is_reported).await?;
             ensure!(phase(&volume) != "Succeeded", "{way} did not wait");
         }
-        let now = DeleteParams::default().grace_period(0);
-        test.all::<Pod>().delete("vm", &now).await?;
+        test.lose_pod("vm").await?;
         for (way, _) in WAYS {
             was_made(&test, way, way).await?;
         }

@@ -10,9 +10,8 @@ use e2e::{
     NAMESPACE, PATIENCE, Program, Test, phase, run_installed, run_installed_alone, upload_token,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use testkit::{Fault, FaultServer, Image, KIB, MIB, Random, pattern};
 use tokio::net::TcpStream;
@@ -149,8 +148,7 @@ fn deleted_worker_is_replaced() {
         test.apply(of_web("disk", &server)).await?;
         let pod = worker(&test).await?;
         server.wait_for_stall(PATIENCE);
-        let now = DeleteParams::default().grace_period(0);
-        test.all::<Pod>().delete(&pod.name_any(), &now).await?;
+        test.lose_pod(&pod.name_any()).await?;
         test.succeeded("disk").await?;
         test.holds("disk", &image).await?;
         test.only_these_are_left(&["disk"]).await
@@ -163,7 +161,7 @@ fn upload_is_accepted_after_its_proxy_was_lost_with_its_network() {
     run_installed_alone("proxy-lost", async |test| {
         let image = disk();
         test.apply(volume("disk", "csi", "Block", json!({ "upload": {} }))).await?;
-        test.wait("disk", "ready", |volume: &DataVolume| phase(volume) == "UploadReady").await?;
+        test.upload_ready("disk").await?;
         let token = upload_token(&test, "disk").await?;
         let proxy = Program::named(&test, "cdi-uploadproxy");
         let file = Image::from_bytes(&image);
@@ -193,10 +191,8 @@ fn upload_is_repeated_if_its_server_is_lost_at_its_end() {
     run_installed_alone("server-lost-at-end", async |test| {
         let image = disk();
         test.apply(volume("disk", "csi", "Block", json!({ "upload": {} }))).await?;
-        test.wait("disk", "ready", |volume: &DataVolume| phase(volume) == "UploadReady").await?;
-        let servers = ListParams::default().labels("cdi.kubevirt.io=cdi-upload-server");
-        let server = test.all::<Pod>().list(&servers).await?.items.pop();
-        let server = server.context("an upload has a server")?;
+        test.upload_ready("disk").await?;
+        let server = test.upload_server().await?;
         let address = server.status.as_ref().and_then(|status| status.pod_ip.clone());
         let address = address.context("a pod has an address")?;
         let kubelet = test.chaos().pause("kubelet")?;
@@ -208,8 +204,7 @@ fn upload_is_repeated_if_its_server_is_lost_at_its_end() {
                 }
             };
             tokio::time::timeout(PATIENCE, ended).await.context("the server does not end")?;
-            let now = DeleteParams::default().grace_period(0);
-            test.all::<Pod>().delete(&server.name_any(), &now).await?;
+            test.lose_pod(&server.name_any()).await?;
             drop(kubelet);
             Ok(())
         };

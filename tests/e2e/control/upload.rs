@@ -3,9 +3,8 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use api::v1beta1::DataVolume;
 use cluster::{KUBERNETES, Tools};
-use e2e::{phase, run_installed, run_installed_alone, upload_token};
+use e2e::{run_installed, run_installed_alone, upload_token};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -45,8 +44,7 @@ fn upload_token_is_valid_for_one_pvc_and_a_bad_image_is_reported() {
     run_installed("upload-refused", async |test| {
         let uploader = Uploader::new(&test).await?;
         apply_all(&test, small("dv-upload")?).await?;
-        let ready = |volume: &DataVolume| phase(volume) == "UploadReady";
-        test.wait("uploaded-disk", "ready", ready).await?;
+        test.upload_ready("uploaded-disk").await?;
         let image = uploader.file("disk.img", &disk())?;
         let foreign = upload_token(&test, "another").await?;
         let answer = uploader.post("/v1beta1/upload", &foreign, &image)?;

@@ -7,7 +7,7 @@ use api::v1beta1::{CdiConfig, DataVolume};
 use e2e::{Claim, Test, phase, run_installed};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::uploader::{PROXY_HOST, Uploader, expect, text_of};
@@ -117,8 +117,7 @@ fn virtctl_uploads_to_existing_objects() {
             let objects = small(example)?;
             let volume = name(objects.last().context("an example has objects")?);
             apply_all(&test, objects).await?;
-            let ready = |volume: &DataVolume| phase(volume) == "UploadReady";
-            test.wait(&volume, "ready", ready).await?;
+            test.upload_ready(&volume).await?;
         }
         // PVCs without the annotation.
         Claim::filesystem("plain", "csi", SIZE).bound(&test).await?;
@@ -229,13 +228,6 @@ fn virtctl_finds_the_upload_proxy_and_verifies_it() {
     });
 }
 
-/// The server of the test's one upload, once it runs.
-async fn server(test: &Test) -> Result<Pod> {
-    let ours = ListParams::default().labels("cdi.kubevirt.io=cdi-upload-server");
-    let pods = test.all::<Pod>().list(&ours).await?.items;
-    pods.into_iter().next().context("an upload has a server")
-}
-
 /// Uploads by a proxy that pauses in the middle. Then the DataVolume shows the progress, and the upload pod is lost.
 /// virtctl sends everything again.
 async fn survive(
@@ -256,7 +248,7 @@ async fn survive(
             && progress.is_some_and(|progress| !progress.starts_with("100") && progress != "N/A")
     };
     test.wait("disk", "under way, and its progress reported", under_way).await?;
-    lose(&server(test).await?).await?;
+    lose(&test.upload_server().await?).await?;
     proxy.release();
     expect(&virtctl.wait_with_output()?, "what was lost")?;
     test.succeeded("disk").await?;
@@ -299,13 +291,8 @@ fn upload_without_a_populator_survives_the_loss_of_its_pod() {
     run_installed("server-lost", async |test| {
         let disk = volume("disk", "csi", "Filesystem", json!({ "upload": {} }));
         test.apply(annotated(disk, "cdi.kubevirt.io/storage.usePopulator", "false")).await?;
-        let ready = |volume: &DataVolume| phase(volume) == "UploadReady";
-        test.wait("disk", "ready", ready).await?;
-        let lose = async |pod: &Pod| {
-            let now = DeleteParams::default().grace_period(0);
-            test.all::<Pod>().delete(&pod.name_any(), &now).await?;
-            Ok(())
-        };
+        test.upload_ready("disk").await?;
+        let lose = async |pod: &Pod| test.lose_pod(&pod.name_any()).await;
         survive(&test, &["--no-create"], lose).await
     });
 }

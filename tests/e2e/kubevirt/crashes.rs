@@ -102,8 +102,7 @@ fn vm_boots_from_disks_whose_controllers_were_killed_meanwhile() {
         test.succeeded("copied").await?;
 
         test.apply(volume("uploaded", DEVICE, DATA_SIZE, json!({ "upload": {} }))).await?;
-        let is_ready = |volume: &DataVolume| phase(volume) == "UploadReady";
-        test.wait("uploaded", "ready for an upload", is_ready).await?;
+        test.upload_ready("uploaded").await?;
         let controllers = Controllers::start(&test).await?;
         let file = tempfile::NamedTempFile::new()?;
         std::fs::write(file.path(), other_data_disk())?;

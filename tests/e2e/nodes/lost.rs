@@ -2,8 +2,7 @@
 //! what it waits for.
 
 use anyhow::{Context, Result, ensure};
-use api::v1beta1::DataVolume;
-use e2e::{Test, imported, phase, server, volume};
+use e2e::{Test, imported, server, volume};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -135,8 +134,7 @@ fn upload_to_a_killed_node_is_accepted_elsewhere_once_it_is_out_of_service() {
         let wanted = volume(name, FENCED, "Block", json!({ "upload": {} }));
         start_on_second(&test, wanted, UPLOAD_SERVER).await?;
         // That a worker was lost before its first readiness cannot be distinguished from a worker that is not ready yet.
-        let is_ready = |volume: &DataVolume| phase(volume) == "UploadReady";
-        test.wait(name, "ready for an upload", is_ready).await?;
+        test.upload_ready(name).await?;
         let dead = test.chaos().kill_node()?;
         is_lost(&test).await?;
         reports_the_lost_node(&test, name).await?;

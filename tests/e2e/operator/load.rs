@@ -133,8 +133,7 @@ impl Load {
         let proxy = SocketAddr::new(test.service_address("cdi-uploadproxy").await?, 443);
         for number in 0..UPLOADS {
             let name = format!("upload-{number}");
-            let ready = |volume: &DataVolume| phase(volume) == "UploadReady";
-            test.wait(&name, "ready for the upload", ready).await?;
+            test.upload_ready(&name).await?;
             let token = upload_token(test, &name).await?;
             let mut curl = Command::new("curl");
             curl.args([

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use e2e::{Program, Test};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::ListParams;
 use testkit::Random;
 
 /// Between the end of one and the next, at least and at most.
@@ -131,9 +131,7 @@ impl Disturbance {
             }
             DeleteWorker => {
                 let worker = worker(test, choice).await?;
-                let now = DeleteParams::default().grace_period(0);
-                test.all::<Pod>().delete(&worker.name_any(), &now).await?;
-                Ok(())
+                test.lose_pod(&worker.name_any()).await
             }
             CutWorker => {
                 let worker = worker(test, choice).await?;

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams};
 
 use crate::{PAUSE, Test, phase, upload_token};
 
@@ -14,6 +16,35 @@ const PROXY: &str = "cdi-uploadproxy";
 const UPLOAD_MAX: Duration = Duration::from_secs(900);
 
 impl Test {
+    /// Waits until a DataVolume expects an upload.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub async fn upload_ready(&self, name: &str) -> Result<()> {
+        let is_ready = |volume: &DataVolume| phase(volume) == "UploadReady";
+        self.wait(name, "ready for an upload", is_ready).await.map(|_| ())
+    }
+
+    /// The upload server of the test's only upload.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn upload_server(&self) -> Result<Pod> {
+        let servers = ListParams::default().labels("cdi.kubevirt.io=cdi-upload-server");
+        let pods = self.all::<Pod>().list(&servers).await?.items;
+        pods.into_iter().next().context("an upload has a server")
+    }
+
+    /// Deletes a pod without a grace period, as after the loss of its node.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub async fn lose_pod(&self, name: &str) -> Result<()> {
+        let now = DeleteParams::default().grace_period(0);
+        self.all::<Pod>().delete(name, &now).await?;
+        Ok(())
+    }
+
     /// Uploads a disk to a DataVolume by `curl`, again until it was accepted.
     ///
     /// # Errors

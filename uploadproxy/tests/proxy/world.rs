@@ -43,22 +43,21 @@ struct State {
 }
 
 impl State {
-    fn set_pvc(&self, claim: TargetPvc) {
-        self.claims.lock().unwrap().insert(claim.name.clone(), claim);
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, TargetPvc>)) {
+        change(&mut self.claims.lock().unwrap());
         self.changes.send_modify(|count| *count += 1);
     }
 
     /// What the controller does when an upload server has ended.
     fn record_end(&self, service: &str) {
-        let mut claims = self.claims.lock().unwrap();
-        let filled = claims.values_mut().filter(|claim| {
+        let is_of = |claim: &&mut TargetPvc| {
             api::names::label_value(&api::names::upload_server(&claim.name)) == service
+        };
+        self.change(|claims| {
+            for claim in claims.values_mut().filter(is_of) {
+                claim.annotations.insert(DONE.0.into(), DONE.1.into());
+            }
         });
-        for claim in filled {
-            claim.annotations.insert(DONE.0.into(), DONE.1.into());
-        }
-        drop(claims);
-        self.changes.send_modify(|count| *count += 1);
     }
 }
 
@@ -181,12 +180,15 @@ impl TestCluster {
             is_populated,
             ..TargetPvc::default()
         };
-        self.cluster.0.set_pvc(claim);
+        self.cluster.0.change(|claims| {
+            claims.insert(name.into(), claim);
+        });
     }
 
     pub fn delete_pvc(&self, name: &str) {
-        self.cluster.0.claims.lock().unwrap().remove(name);
-        self.cluster.0.changes.send_modify(|count| *count += 1);
+        self.cluster.0.change(|claims| {
+            claims.remove(name);
+        });
     }
 
     /// Whether the controller runs, which records the ends of upload servers.

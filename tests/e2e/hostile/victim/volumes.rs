@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use api::v1beta1::DataVolume;
-use e2e::{Test, imported, phase, volume};
+use e2e::{Test, imported, volume};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
@@ -51,8 +51,7 @@ pub async fn make(prepared: &Prepared, operation: Operation, name: &str) -> Resu
 
 /// One upload, with a token of its own.
 async fn upload(tenant: &Test, proxy: IpAddr, name: &str) -> Result<()> {
-    let is_ready = |volume: &DataVolume| phase(volume) == "UploadReady";
-    tenant.wait(name, "ready for the upload", is_ready).await?;
+    tenant.upload_ready(name).await?;
     let request = json!({
         "apiVersion": "upload.cdi.kubevirt.io/v1beta1", "kind": "UploadTokenRequest",
         "metadata": { "name": name, "namespace": tenant.namespace() }, "spec": { "pvcName": name },
