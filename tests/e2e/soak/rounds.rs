@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use api::v1beta1::DataVolume;
 use e2e::{Test, phase};
+use futures_util::future::try_join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
@@ -67,14 +68,11 @@ async fn fill(test: &Test, sources: &Sources, all: &[SoakVolume<'_>]) -> Result<
     for wanted in all {
         create(test, wanted).await?;
     }
-    let uploads = async {
-        for wanted in all.iter().filter(|wanted| wanted.kind == Kind::Upload) {
-            test.upload(&wanted.name, sources.disk()).await?;
-        }
-        Ok(())
-    };
+    // All at the same time: a server that was killed often waits for its next start, and delays no other upload.
+    let uploads = all.iter().filter(|wanted| wanted.kind == Kind::Upload);
+    let uploads = try_join_all(uploads.map(|wanted| test.upload(&wanted.name, sources.disk())));
     let (uploaded, ended) = tokio::join!(uploads, all_end(test, all));
-    uploaded.and(ended)
+    uploaded.map(drop).and(ended)
 }
 
 /// Creates a DataVolume, again as long as the API server fails. A request that failed may have been executed.
