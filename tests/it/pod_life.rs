@@ -188,9 +188,9 @@ fn sigterm_stops_the_importer_at_once() {
 fn killed_container_resumes() {
     in_own_network(|| {
         let disk = pattern(64 * MIB);
-        // Slow enough for a checkpoint, and never at its end.
+        // Slow enough for a checkpoint by eight connections, and never at its end.
         let server = FaultServer::in_memory(&disk)
-            .always(Fault::SlowDown(2 * MIB))
+            .always(Fault::SlowDown(MIB / 2))
             .always(Fault::StallAt(60 * MIB));
         let pod = Pod::new().from_url(&server.url()).variable("IMPORTER_IMAGE_SIZE", "");
         let running = pod.start();
@@ -213,7 +213,7 @@ fn killed_device_import_resumes_with_a_journal_volume() {
         let disk = pattern(64 * MIB);
         let Some(device) = LoopDevice::filled_with(0xaa, 64 * MIB) else { return };
         let server = FaultServer::in_memory(&disk)
-            .always(Fault::SlowDown(2 * MIB))
+            .always(Fault::SlowDown(MIB / 2))
             .always(Fault::StallAt(60 * MIB));
         let pod = Pod::on(&device).folder("journal").from_url(&server.url());
         let running = pod.start();

@@ -41,8 +41,10 @@ struct State {
     end: Option<QueueEnd>,
     reader_waits: bool,
     reader_gone: bool,
-    /// How long the reader has found nothing.
+    /// How long the reader has found nothing, before its present wait.
     reader_waited: Duration,
+    /// The beginning of its present wait.
+    waits_since: Option<Instant>,
     /// Of a sender that waits for space.
     sender_waker: Option<Waker>,
     /// Of a sender that has little, and waits until the reader waits for it.
@@ -153,7 +155,9 @@ impl Feed {
 
     /// How long the reader has waited so far, for all its waiting together.
     pub(super) fn reader_waited(&self) -> Duration {
-        self.shared.lock().reader_waited
+        let state = self.shared.lock();
+        let present = state.waits_since.map_or(Duration::ZERO, |since| since.elapsed());
+        state.reader_waited + present
     }
 
     /// Nothing follows at present: wakes a reader that waits for what there is.
@@ -208,7 +212,9 @@ impl Drain {
                 reader_waker.wake();
             }
             let since = Instant::now();
+            state.waits_since = Some(since);
             self.shared.ready.wait(&mut state);
+            state.waits_since = None;
             state.reader_waited += since.elapsed();
         }
     }

@@ -44,6 +44,14 @@ fn a_server_that_limits_each_connection_gets_several() {
     assert!(connections(&server) > 1, "{:?}", server.ranges());
 }
 
+/// As of servers with a limit for each connection that applies only once much was sent.
+#[test]
+fn connections_that_stall_after_a_while_are_helped_by_others() {
+    let server = FaultServer::in_memory(&pattern(LEN)).always(Fault::StallAfter(3 * MIB));
+    assert!(import(&server, 8) == pattern(LEN));
+    assert!(server.requests().iter().any(is_segment), "{:?}", server.ranges());
+}
+
 #[test]
 fn with_a_limit_of_one_there_is_one() {
     let server = FaultServer::in_memory(&pattern(MIB)).always(Fault::SlowDown(2 * MIB));

@@ -12,7 +12,7 @@ pub enum Fault {
     CloseAfter(u64),
     /// The connection is closed before this byte of the image is sent; a response that ends before it is complete.
     CloseAt(u64),
-    /// The body stops after so many bytes, and the connection stays open. See [`super::FaultServer::wait_for_stall`].
+    /// A body of at least so many bytes stops after them, and the connection stays open. See [`super::FaultServer::wait_for_stall`].
     StallAfter(u64),
     /// The body stops before this byte of the image, and the connection stays open.
     StallAt(u64),

@@ -199,10 +199,11 @@ fn content(request: &Request, image_len: u64, etag: &str, faults: &[Fault]) -> R
 /// The first place in the body at which it breaks.
 fn breaks(range: &Range<u64>, faults: &[Fault]) -> Option<(u64, Break)> {
     let in_body = |at: &u64| range.contains(at).then(|| at - range.start);
+    let len = range.end - range.start;
     let candidates = faults.iter().filter_map(|fault| match fault {
         Fault::CloseAfter(count) => Some((*count, Break::Close)),
         Fault::CloseAt(at) => Some((in_body(at)?, Break::Close)),
-        Fault::StallAfter(count) => Some((*count, Break::Stall)),
+        Fault::StallAfter(count) => (*count <= len).then_some((*count, Break::Stall)),
         Fault::StallAt(at) => Some((in_body(at)?, Break::Stall)),
         _ => None,
     });

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// What happened in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Interval {
-    /// Bytes that reached the reader.
+    /// Bytes that were received.
     pub(super) bytes: u64,
     /// How long it lasted.
     pub(super) elapsed: Duration,
@@ -22,6 +22,10 @@ pub(super) struct Pace {
     streams_max: usize,
     /// Bytes per second before the number was last raised: not yet decided whether that helped.
     rate_before: Option<f64>,
+    /// Bytes per second in the interval before.
+    last_rate: Option<f64>,
+    /// A raise has not helped.
+    has_failed: bool,
     /// Intervals in which nothing is decided.
     rest: u32,
     /// Intervals to rest after the next raise that does not help.
@@ -30,7 +34,8 @@ pub(super) struct Pace {
 
 /// The reader has to be idle for this share of the time before more connections can help.
 const IDLE_SHARE: f64 = 0.5;
-/// Twice the connections have to bring at least so much more to be kept.
+/// Twice the connections have to bring at least so much more to be kept. A rate that grows by more from one interval to the
+/// next is still growing by itself, as in the slow start of a connection: nothing is raised meanwhile.
 const GAIN: f64 = 1.2;
 /// Bytes per second above which processors and disks are the limit, not connections.
 const RATE_ENOUGH: f64 = 400.0 * 1024.0 * 1024.0;
@@ -38,6 +43,10 @@ const RATE_ENOUGH: f64 = 400.0 * 1024.0 * 1024.0;
 const REST_AFTER_RAISE: u32 = 1;
 const REST_AFTER_FAILURE: u32 = 8;
 const REST_MAX: u32 = 256;
+/// As long as each raise may help, intervals are so much shorter: a small image would be complete before the fourth raise.
+const HASTE: u32 = 5;
+/// But not shorter than so many round trips: a connection that begins brings little in its first ones.
+const RESPONSES: u32 = 5;
 
 impl Pace {
     pub(super) fn new(streams_max: usize) -> Self {
@@ -45,6 +54,8 @@ impl Pace {
             streams: 1,
             streams_max: streams_max.max(1),
             rate_before: None,
+            last_rate: None,
+            has_failed: false,
             rest: 0,
             rest_after_failure: REST_AFTER_FAILURE,
         }
@@ -53,6 +64,12 @@ impl Pace {
     /// The number of connections there should be.
     pub(super) fn streams(&self) -> usize {
         self.streams
+    }
+
+    /// The length of the next interval, at most `usual`. `response_time`: from a request to the first byte of its response.
+    pub(super) fn interval(&self, usual: Duration, response_time: Duration) -> Duration {
+        let is_settled = self.has_failed || self.streams >= self.streams_max;
+        if is_settled { usual } else { (RESPONSES * response_time).clamp(usual / HASTE, usual) }
     }
 
     /// More than one failed: one will have to do.
@@ -64,16 +81,23 @@ impl Pace {
     pub(super) fn after(&mut self, interval: &Interval) {
         let seconds = interval.elapsed.as_secs_f64().max(f64::EPSILON);
         let rate = interval.bytes as f64 / seconds;
+        let is_growing = self.last_rate.is_none_or(|last| rate > last * GAIN);
+        self.last_rate = Some(rate);
         if self.rest > 0 {
             self.rest -= 1;
             return;
         }
         let idle = interval.waited.as_secs_f64() >= IDLE_SHARE * seconds;
+        if idle && is_growing {
+            self.rate_before = self.rate_before.filter(|before| rate < before * GAIN);
+            return;
+        }
         if let Some(before) = self.rate_before.take()
             && idle
             && rate < before * GAIN
         {
             self.streams = (self.streams / 2).max(1);
+            self.has_failed = true;
             self.rest = self.rest_after_failure;
             self.rest_after_failure = (self.rest_after_failure * 4).min(REST_MAX);
             return;
@@ -110,15 +134,29 @@ mod tests {
     #[test]
     fn pace_decision_table() {
         type Case<'a> = (&'a str, usize, f64, &'a [u64], &'a [usize]);
-        let table: [Case; 9] = [
-            ("each brings more", 8, 0.9, &[10, 12, 20, 30, 40, 50, 80], &[2, 2, 4, 4, 8, 8, 8]),
-            ("no more than before", 8, 0.9, &[10, 10, 10, 10], &[2, 2, 1, 1]),
-            ("four are no better than two", 8, 0.9, &[10, 20, 20, 20, 21, 21], &[2, 2, 4, 4, 2, 2]),
+        let table: [Case; 11] = [
+            (
+                "each brings more",
+                8,
+                0.9,
+                &[10, 10, 20, 20, 40, 40, 80, 80],
+                &[1, 2, 2, 4, 4, 8, 8, 8],
+            ),
+            ("no more than before", 8, 0.9, &[10, 10, 10, 10], &[1, 2, 2, 1]),
+            (
+                "four are no better than two",
+                8,
+                0.9,
+                &[10, 10, 20, 20, 20, 21, 21],
+                &[1, 2, 2, 4, 4, 2, 2],
+            ),
+            ("the first one is still growing", 8, 0.9, &[1, 2, 4, 8, 8], &[1, 1, 1, 1, 2]),
+            ("a new one takes its time", 8, 0.9, &[10, 10, 5, 8, 10, 10], &[1, 2, 2, 2, 2, 1]),
             ("the reader is the limit", 8, 0.4, &[10, 10, 10], &[1, 1, 1]),
             ("a fast link", 8, 1.0, &[1000, 1000, 1000], &[1, 1, 1]),
             ("only one allowed", 1, 1.0, &[10, 10], &[1, 1]),
-            ("an odd limit", 3, 0.9, &[10, 20, 20, 40, 40], &[2, 2, 3, 3, 3]),
-            ("nothing came", 8, 1.0, &[0, 0, 0], &[2, 2, 4]),
+            ("an odd limit", 3, 0.9, &[10, 10, 20, 20, 40, 40], &[1, 2, 2, 3, 3, 3]),
+            ("nothing came", 8, 1.0, &[0, 0, 0, 0], &[1, 2, 2, 4]),
             ("a limit of none means one", 0, 1.0, &[10, 10], &[1, 1]),
         ];
         for (case, max, share, rates, expected) in table {
@@ -134,7 +172,7 @@ mod tests {
             elapsed: Duration::from_secs(1),
             waited: Duration::from_secs_f64(share),
         };
-        for (rate, share) in [(10, 0.9), (10, 0.9), (11, 0.1)] {
+        for (rate, share) in [(10, 0.9), (10, 0.9), (10, 0.9), (11, 0.1)] {
             pace.after(&interval(rate, share));
         }
         assert_eq!(pace.streams(), 2);
@@ -145,7 +183,33 @@ mod tests {
         let course = course(2, 0.9, &[10; 300]);
         let raises: Vec<usize> =
             (1..course.len()).filter(|&n| course[n - 1] == 1 && course[n] == 2).collect();
-        assert_eq!(raises, [11, 46, 177]);
+        assert_eq!(raises, [1, 12, 47, 178]);
+    }
+
+    #[test]
+    fn intervals_are_as_long_as_some_round_trips() {
+        let (pace, usual) = (Pace::new(4), Duration::from_millis(500));
+        for (response, expected) in [(0, 100), (20, 100), (50, 250), (100, 500), (2000, 500)] {
+            let found = pace.interval(usual, Duration::from_millis(response));
+            assert_eq!(found, Duration::from_millis(expected), "{response} ms");
+        }
+    }
+
+    #[test]
+    fn intervals_are_short_until_more_connections_do_not_help() {
+        let usual = Duration::from_millis(500);
+        let interval = |rate| Interval {
+            bytes: rate * MB,
+            elapsed: Duration::from_secs(1),
+            waited: Duration::from_secs(1),
+        };
+        let mut pace = Pace::new(4);
+        for (rate, expected) in [(10, 100), (10, 100), (20, 100), (20, 500), (20, 500), (20, 500)] {
+            pace.after(&interval(rate));
+            let found = pace.interval(usual, Duration::from_millis(10));
+            assert_eq!(found, Duration::from_millis(expected), "{pace:?}");
+        }
+        assert_eq!(pace.streams(), 2);
     }
 
     #[test]

@@ -8,9 +8,10 @@ use std::task::Context;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::Mutex;
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::pace::{Interval, Pace};
 use super::part::Part;
@@ -21,6 +22,8 @@ use crate::web::queue::Feed;
 const SEGMENTS_PER_STREAM: u64 = 2;
 /// Smaller segments would cost a request each for little.
 const SEGMENT_MIN: u64 = 64 << 10;
+/// What is left is not divided into smaller segments.
+const LAST_SEGMENT_MIN: u64 = 1 << 20;
 
 /// Brings `at..end`.
 pub(super) struct Parallel<'a> {
@@ -29,17 +32,24 @@ pub(super) struct Parallel<'a> {
     at: u64,
     end: u64,
     feed: &'a Feed,
-    meter: Meter,
+    meter: Mutex<Meter>,
 }
 
 /// Measures, and concludes at the end of each interval.
 struct Meter {
     pace: Pace,
     interval: Duration,
+    /// When the first request was sent.
+    requested: Instant,
+    /// When the interval began.
     started: Instant,
     bytes: u64,
     /// What the reader had waited before the interval.
     waited: Duration,
+    /// Bytes come, or will without another request: a connection that is slow or stalls is not one that failed.
+    is_receiving: bool,
+    /// From the first request to its first byte.
+    response_time: Option<Duration>,
 }
 
 impl<'a> Parallel<'a> {
@@ -47,16 +57,19 @@ impl<'a> Parallel<'a> {
         let meter = Meter {
             pace: Pace::new(settings.streams_max),
             interval: settings.pace_interval,
+            requested: Instant::now(),
             started: Instant::now(),
             bytes: 0,
             waited: Duration::ZERO,
+            is_receiving: false,
+            response_time: None,
         };
-        Self { settings, at, end, feed, meter }
+        Self { settings, at, end, feed, meter: Mutex::new(meter) }
     }
 
     pub(super) async fn transfer(&mut self) -> Result<(), TransferStop> {
         while self.at < self.end {
-            if self.meter.pace.streams() > 1 {
+            if self.streams() > 1 {
                 self.run_segments().await?;
             } else {
                 self.run_single().await?;
@@ -65,15 +78,24 @@ impl<'a> Parallel<'a> {
         Ok(())
     }
 
+    /// The number of connections there should be.
+    fn streams(&self) -> usize {
+        self.meter.lock().pace.streams()
+    }
+
     /// One request for all that is left; until its end, or until more connections are wanted.
     async fn run_single(&mut self) -> Result<(), TransferStop> {
         let settings = Arc::clone(&self.settings);
         let mut part = Part { settings: &settings, at: self.at, end: self.end };
-        let mut sink = SingleSink { feed: self.feed, meter: &mut self.meter };
-        let result = part.transfer(&mut sink).await;
-        self.at = part.at;
+        let mut sink = SingleSink { feed: self.feed, meter: &self.meter, sent: 0 };
+        let result = tokio::select! {
+            result = part.transfer(&mut sink) => result,
+            () = more_are_wanted(&self.meter, self.feed) => Err(TransferStop::Unwanted),
+        };
+        // What the part has read may not have been sent.
+        self.at += sink.sent;
         match result {
-            Err(TransferStop::Unwanted) if self.meter.pace.streams() > 1 => Ok(()),
+            Err(TransferStop::Unwanted) if self.streams() > 1 => Ok(()),
             result => result,
         }
     }
@@ -84,10 +106,12 @@ impl<'a> Parallel<'a> {
         let mut segments: VecDeque<Segment> = VecDeque::new();
         let mut requested = self.at;
         loop {
-            let streams = self.meter.pace.streams();
+            let streams = self.streams();
             workers.resize(streams);
             let memory = self.settings.receive_limit.bytes() as u64;
-            let segment_len = (memory / (streams as u64 * SEGMENTS_PER_STREAM)).max(SEGMENT_MIN);
+            let parts = streams as u64 * SEGMENTS_PER_STREAM;
+            let fair = (self.end - requested).div_ceil(parts).max(LAST_SEGMENT_MIN);
+            let segment_len = (memory / parts).min(fair).max(SEGMENT_MIN);
             let queued = self.feed.held() as u64;
             // Requested and not yet consumed: what waits for the segment at the front is in memory.
             let fits = |requested| requested - self.at + queued + segment_len <= memory;
@@ -97,10 +121,15 @@ impl<'a> Parallel<'a> {
                 requested = end;
             }
             let Some(front) = segments.front_mut() else { return Ok(()) };
-            match front.pieces.recv().await {
+            let left = self.meter.lock().left();
+            let Ok(received) = timeout(left, front.pieces.recv()).await else {
+                self.meter.lock().count(workers.take_received(), self.feed);
+                continue;
+            };
+            match received {
                 Some(bytes) => {
                     self.at += bytes.len() as u64;
-                    self.meter.count(bytes.len(), self.feed);
+                    self.meter.lock().count(workers.take_received(), self.feed);
                     self.feed.send(bytes).await?;
                 }
                 None if self.at == front.end => {
@@ -115,7 +144,7 @@ impl<'a> Parallel<'a> {
                         self.at,
                         front.end
                     );
-                    self.meter.pace.settle_for_one();
+                    self.meter.lock().pace.settle_for_one();
                     return Ok(());
                 }
             }
@@ -124,12 +153,24 @@ impl<'a> Parallel<'a> {
 }
 
 impl Meter {
+    /// Until the end of the interval.
+    fn left(&self) -> Duration {
+        let response_time = self.response_time.unwrap_or_default();
+        self.pace.interval(self.interval, response_time).saturating_sub(self.started.elapsed())
+    }
+
+    /// 0 bytes: none came for a while.
     fn count(&mut self, bytes: usize, feed: &Feed) {
+        if self.response_time.is_none() && bytes > 0 {
+            self.response_time = Some(self.requested.elapsed());
+            self.restart(feed);
+        }
         self.bytes += bytes as u64;
-        let elapsed = self.started.elapsed();
-        if elapsed < self.interval {
+        self.is_receiving |= bytes > 0;
+        if !self.left().is_zero() {
             return;
         }
+        let elapsed = self.started.elapsed();
         let waited = feed.reader_waited();
         let interval =
             Interval { bytes: self.bytes, elapsed, waited: waited.saturating_sub(self.waited) };
@@ -140,21 +181,49 @@ impl Meter {
             let rate = interval.bytes as f64 / elapsed.as_secs_f64() / 1e6;
             tracing::debug!("{rate:.1} MB/s with {before} connections; continuing with {after}");
         }
-        (self.started, self.bytes, self.waited) = (Instant::now(), 0, waited);
+        self.restart(feed);
+    }
+
+    /// Begins an interval.
+    fn restart(&mut self, feed: &Feed) {
+        (self.started, self.bytes, self.waited) = (Instant::now(), 0, feed.reader_waited());
+    }
+}
+
+/// Ends when more than one connection is wanted although nothing comes: a server that limits each connection may send a lot
+/// and then nothing for a while.
+async fn more_are_wanted(meter: &Mutex<Meter>, feed: &Feed) {
+    loop {
+        let left = meter.lock().left();
+        tokio::time::sleep(left).await;
+        let mut meter = meter.lock();
+        if meter.is_receiving {
+            meter.count(0, feed);
+        } else {
+            meter.restart(feed);
+        }
+        if meter.pace.streams() > 1 {
+            return;
+        }
     }
 }
 
 /// Straight to the reader, until more connections are wanted.
 struct SingleSink<'a> {
     feed: &'a Feed,
-    meter: &'a mut Meter,
+    meter: &'a Mutex<Meter>,
+    /// Bytes that the reader has, or will have.
+    sent: u64,
 }
 
 impl Sink for SingleSink<'_> {
     async fn put(&mut self, bytes: Bytes) -> Result<(), TransferStop> {
-        self.meter.count(bytes.len(), self.feed);
+        let len = bytes.len();
         self.feed.send(bytes).await?;
-        if self.meter.pace.streams() > 1 { Err(TransferStop::Unwanted) } else { Ok(()) }
+        self.sent += len as u64;
+        let mut meter = self.meter.lock();
+        meter.count(len, self.feed);
+        if meter.pace.streams() > 1 { Err(TransferStop::Unwanted) } else { Ok(()) }
     }
 
     fn poll_reader_waits(&self, context: &mut Context<'_>) -> bool {
@@ -162,6 +231,7 @@ impl Sink for SingleSink<'_> {
     }
 
     fn flush(&self) {
+        self.meter.lock().is_receiving = false;
         self.feed.flush();
     }
 }
@@ -184,9 +254,11 @@ struct SegmentRequest {
 struct SegmentWorkers {
     settings: Arc<TransferSettings>,
     requests: UnboundedSender<SegmentRequest>,
-    waiting: Arc<Mutex<UnboundedReceiver<SegmentRequest>>>,
+    waiting: Arc<tokio::sync::Mutex<UnboundedReceiver<SegmentRequest>>>,
     tasks: JoinSet<()>,
     count: Arc<WorkerCount>,
+    /// Bytes of all segments since they were last counted. The reader has few of them: the others wait for the front segment.
+    received: Arc<AtomicUsize>,
 }
 
 /// How many workers there are, and how many there should be.
@@ -211,18 +283,28 @@ impl SegmentWorkers {
         Self {
             settings: Arc::clone(settings),
             requests,
-            waiting: Arc::new(Mutex::new(waiting)),
+            waiting: Arc::new(tokio::sync::Mutex::new(waiting)),
             tasks: JoinSet::new(),
             count: Arc::default(),
+            received: Arc::default(),
         }
+    }
+
+    fn take_received(&self) -> usize {
+        self.received.swap(0, Ordering::Relaxed)
     }
 
     fn resize(&mut self, size: usize) {
         self.count.wanted.store(size, Ordering::Relaxed);
         while self.count.present.load(Ordering::Relaxed) < size {
             self.count.present.fetch_add(1, Ordering::Relaxed);
-            let (settings, waiting) = (Arc::clone(&self.settings), Arc::clone(&self.waiting));
-            self.tasks.spawn(fetch_segments(Arc::clone(&self.count), settings, waiting));
+            let fetcher = Fetcher {
+                settings: Arc::clone(&self.settings),
+                waiting: Arc::clone(&self.waiting),
+                count: Arc::clone(&self.count),
+                received: Arc::clone(&self.received),
+            };
+            self.tasks.spawn(fetcher.run());
         }
     }
 
@@ -234,29 +316,40 @@ impl SegmentWorkers {
     }
 }
 
-async fn fetch_segments(
-    count: Arc<WorkerCount>,
+/// One of the tasks.
+struct Fetcher {
     settings: Arc<TransferSettings>,
-    waiting: Arc<Mutex<UnboundedReceiver<SegmentRequest>>>,
-) {
-    while !count.retire_if_too_many() {
-        let request = waiting.lock().await.recv().await;
-        let Some(SegmentRequest { at, end, pieces }) = request else { return };
-        // A failure shows in what is missing.
-        if let Err(TransferStop::Failed(error)) =
-            (Part { settings: &settings, at, end }).transfer(&mut SegmentSink(pieces)).await
-        {
-            tracing::debug!("{error}");
+    waiting: Arc<tokio::sync::Mutex<UnboundedReceiver<SegmentRequest>>>,
+    count: Arc<WorkerCount>,
+    received: Arc<AtomicUsize>,
+}
+
+impl Fetcher {
+    async fn run(self) {
+        while !self.count.retire_if_too_many() {
+            let request = self.waiting.lock().await.recv().await;
+            let Some(SegmentRequest { at, end, pieces }) = request else { return };
+            let mut sink = SegmentSink { pieces, received: &self.received };
+            // A failure shows in what is missing.
+            if let Err(TransferStop::Failed(error)) =
+                (Part { settings: &self.settings, at, end }).transfer(&mut sink).await
+            {
+                tracing::debug!("{error}");
+            }
         }
     }
 }
 
 /// Kept until its turn comes.
-struct SegmentSink(UnboundedSender<Bytes>);
+struct SegmentSink<'a> {
+    pieces: UnboundedSender<Bytes>,
+    received: &'a AtomicUsize,
+}
 
-impl Sink for SegmentSink {
+impl Sink for SegmentSink<'_> {
     async fn put(&mut self, bytes: Bytes) -> Result<(), TransferStop> {
-        self.0.send(bytes).map_err(|_| TransferStop::Unwanted)
+        self.received.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.pieces.send(bytes).map_err(|_| TransferStop::Unwanted)
     }
 
     fn poll_reader_waits(&self, _: &mut Context<'_>) -> bool {
