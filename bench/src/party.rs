@@ -111,8 +111,8 @@ pub struct Pod {
     pub variables: BTreeMap<&'static str, String>,
     /// What is mounted besides: from where, and to what below the root.
     pub mounts: Vec<(PathBuf, &'static str)>,
-    /// The block device that it has, if it has one.
-    pub device: Option<PathBuf>,
+    /// Block devices: from where, and to what below the root.
+    pub devices: Vec<(PathBuf, &'static str)>,
     /// The network that it is in, if not in this one.
     pub network: Option<PathBuf>,
 }
@@ -126,7 +126,7 @@ impl Pod {
             words: Vec::new(),
             variables: BTreeMap::new(),
             mounts: Vec::new(),
-            device: None,
+            devices: Vec::new(),
             network: None,
         }
     }
@@ -154,9 +154,21 @@ impl Pod {
 
     /// With the volume that `path` is on, as workers have it: the device, or the folder of the disk.
     #[must_use]
-    pub fn volume(mut self, kind: Kind, path: &Path, folder: &'static str) -> Self {
+    pub fn volume(self, kind: Kind, path: &Path, folder: &'static str) -> Self {
+        self.volume_at(kind, path, folder, "/dev/cdi-block-volume")
+    }
+
+    /// The same, as a device of this name.
+    #[must_use]
+    pub fn volume_at(
+        mut self,
+        kind: Kind,
+        path: &Path,
+        folder: &'static str,
+        device: &'static str,
+    ) -> Self {
         match kind {
-            Kind::Loop => self.device = Some(path.to_owned()),
+            Kind::Loop => self.devices.push((path.to_owned(), device)),
             Kind::File => {
                 self.mounts.push((path.parent().unwrap_or(Path::new("/")).to_owned(), folder));
             }
@@ -190,10 +202,10 @@ touch "$ROOT/tmp/program"; mount --bind "$PROGRAM" "$ROOT/tmp/program"
                  mount --bind '{from}' \"$ROOT{to}\"\n"
             );
         }
-        if let Some(device) = &self.device {
-            let device = device.display();
+        for (from, to) in &self.devices {
+            let from = from.display();
             script += &format!(
-                "mknod \"$ROOT/dev/cdi-block-volume\" b \"0x$(stat -c %t '{device}')\" \"0x$(stat -c %T '{device}')\"\n"
+                "mknod \"$ROOT{to}\" b \"0x$(stat -c %t '{from}')\" \"0x$(stat -c %T '{from}')\"\n"
             );
         }
         // It inherits no variable of this process.

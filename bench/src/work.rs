@@ -7,6 +7,11 @@ use std::process;
 
 use anyhow::{Context, Result};
 
+use crate::shell;
+
+/// The folder of a [`WorkFolder`] that something may be mounted on.
+pub const MOUNTED: &str = "mounted";
+
 /// A folder of one process, with some in it; removed when dropped.
 pub struct WorkFolder(PathBuf);
 
@@ -46,6 +51,9 @@ fn remove_abandoned(bench: &Path) -> Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let owner = name.strip_prefix("work-");
         if owner.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            let mounted = path.join(MOUNTED).display().to_string();
+            let unmount = r#"if mountpoint --quiet "$0"; then umount "$0"; fi"#;
+            shell::output("bash", &["-c", unmount, &mounted])?;
             fs::remove_dir_all(&path)
                 .with_context(|| format!("cannot remove {}", path.display()))?;
         }

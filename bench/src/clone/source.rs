@@ -1,0 +1,89 @@
+//! What is cloned, and the file system that clones share blocks on.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::disk::{self, Size};
+use crate::shell;
+use crate::work::MOUNTED;
+
+/// Twice the disk of the other benchmarks, a quarter of it data: what it has, and then its first half once more. It lies in a
+/// folder with nothing else.
+pub(super) fn disk(size: Size, cache: &Path) -> Result<PathBuf> {
+    let folder = disk::folder(size, cache)?;
+    let out = folder.join("clone/disk.img");
+    if !out.is_file() {
+        fs::create_dir_all(folder.join("clone")).context("cannot make a folder")?;
+        let unfinished = folder.join("clone.unfinished");
+        let (from, to) = (folder.join("disk.raw"), unfinished.display().to_string());
+        let script = r#"
+cp --sparse=always "$FROM" "$OUT"
+size=$(stat --format=%s "$FROM")
+truncate --size=$((2 * size)) "$OUT"
+mib=$((size >> 20))
+dd if="$FROM" of="$OUT" bs=1M count=$((mib / 2)) seek=$mib conv=notrunc,sparse status=none
+"#;
+        shell::script(script, &[("FROM", &from.display().to_string()), ("OUT", &to)])?;
+        fs::rename(&unfinished, &out).with_context(|| format!("cannot name {}", out.display()))?;
+    }
+    let mut file = File::open(&out).with_context(|| format!("cannot read {}", out.display()))?;
+    std::io::copy(&mut file, &mut std::io::sink()).context("cannot read the disk")?;
+    Ok(out)
+}
+
+/// A mounted XFS in an image file, large enough for a disk and its copies. Unmounted when dropped.
+pub(super) struct Xfs {
+    folder: PathBuf,
+}
+
+impl Xfs {
+    /// Creates it below `work`, with a copy of `disk` in it.
+    ///
+    /// # Errors
+    /// When it cannot be mounted, which takes root.
+    pub(super) fn with(disk: &Path, work: &Path) -> Result<Self> {
+        let folder = work.join(MOUNTED);
+        fs::create_dir(&folder).context("cannot make a mount point")?;
+        let image = work.join("xfs.image").display().to_string();
+        let script = r#"
+truncate --size=$((3 * $(stat --format=%s "$DISK") + (1 << 30))) "$IMAGE"
+mkfs.xfs -q -m reflink=1 "$IMAGE"
+mount -o loop "$IMAGE" "$FOLDER"
+"#;
+        let disk_name = disk.display().to_string();
+        let settings = [
+            ("IMAGE", image.as_str()),
+            ("DISK", disk_name.as_str()),
+            ("FOLDER", &folder.display().to_string()),
+        ];
+        shell::script(script, &settings)?;
+        let mounted = Self { folder };
+        for name in ["source", "data"] {
+            fs::create_dir(mounted.folder.join(name)).context("cannot make a folder")?;
+        }
+        let (from, to) = (disk_name.as_str(), mounted.disk().display().to_string());
+        shell::output("cp", &["--sparse=always", from, &to])?;
+        shell::output("sync", &["--file-system", &to])?;
+        Ok(mounted)
+    }
+
+    /// The disk to clone, in a folder with nothing else.
+    pub(super) fn disk(&self) -> PathBuf {
+        self.folder.join("source/disk.img")
+    }
+
+    /// The folder of the clones.
+    pub(super) fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+}
+
+impl Drop for Xfs {
+    fn drop(&mut self) {
+        if let Err(error) = shell::output("umount", &[&self.folder.display().to_string()]) {
+            eprintln!("bench: {error:#}");
+        }
+    }
+}
