@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pipeline::start_write_back;
 use pipeline::target::set_mode_of_member;
 use rustix::fs::{self as sys, AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -20,8 +21,8 @@ use crate::volume::{
     PART_LEN, Part, SourceFile, SourceVolume, TreeMember, TreeMemberKind, data_ranges,
 };
 
-/// Bytes per `copy_file_range`: progress is updated in between.
-const KERNEL_COPY_MAX: u64 = 64 << 20;
+/// Bytes per `copy_file_range`: progress is updated in between, and the storage begins to write.
+const KERNEL_COPY_MAX: u64 = 8 << 20;
 /// In files with more ranges of data, the smallest holes are filled.
 const RANGES_MAX: usize = 1 << 20;
 
@@ -214,7 +215,10 @@ impl TreeCopier<'_> {
                 // Some file systems copy nothing instead of returning an error.
                 Ok(0) => self.method = CopyMethod::ReadAndWrite,
                 Ok(count) => {
-                    range.start += count as u64;
+                    let end = range.start + count as u64;
+                    // A file system without it only writes later.
+                    let _ = start_write_back(file, &(range.start..end));
+                    range.start = end;
                     self.progress.add(count as u64);
                 }
                 Err(Errno::INTR) => {}
