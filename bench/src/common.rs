@@ -1,7 +1,7 @@
 //! What benchmarks of transfers have in common: options, and the order of their runs.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -59,6 +59,38 @@ impl Importers {
             Some(_) => Contender::Upstream,
             None => Contender::ScratchChain,
         }
+    }
+}
+
+/// Where the programs of both ends of a transfer are.
+#[derive(clap::Args)]
+pub struct ProgramFolders {
+    /// Upstream CDI's importer; its other programs are in the same folder.
+    #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
+    reference: Option<PathBuf>,
+    /// Where this project's programs are, if not in the folder of this one.
+    #[arg(long, value_name = "FOLDER")]
+    programs: Option<PathBuf>,
+}
+
+impl ProgramFolders {
+    /// The folder of this project's programs.
+    ///
+    /// # Errors
+    /// When the running program has no path.
+    pub fn ours(&self) -> Result<PathBuf> {
+        if let Some(folder) = &self.programs {
+            return Ok(folder.clone());
+        }
+        let path = env::current_exe().context("this program has no path")?;
+        Ok(path.parent().unwrap_or(Path::new(".")).to_owned())
+    }
+
+    /// The folder of upstream CDI's programs, if all of them are there.
+    pub fn upstream(&self) -> Option<PathBuf> {
+        let folder = self.reference.as_deref()?.parent()?;
+        let all = ["cdi-uploadproxy", "cdi-uploadserver", "cdi-cloner"];
+        all.iter().all(|name| folder.join(name).is_file()).then(|| folder.to_owned())
     }
 }
 

@@ -240,9 +240,7 @@ fn markdown(
          zeroes, over that time. *Quickest ÷ slowest*: 1 is fair. Peak memory: the sum of the largest resident sets of all.\n\n",
     );
     line(&mut text, format_args!("* image: {}", case.name()));
-    for (name, value) in facts {
-        line(&mut text, format_args!("* {name}: {value}"));
-    }
+    table::facts(&mut text, facts);
     text.push_str(
         "\n| At once | Program | Wall s | Data MiB/s | CPU s each | Quickest ÷ slowest | Peak MiB together | Wall ÷ ours |\n\
          |---|---|---|---|---|---|---|---|\n",

@@ -18,6 +18,9 @@ use crate::target::Kind;
 /// A program that does not end within this time after SIGTERM is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
+/// Where workers have the device of their volume.
+pub const BLOCK_DEVICE: &str = "/dev/cdi-block-volume";
+
 /// A running program. Killed when dropped.
 pub struct Party {
     name: &'static str,
@@ -131,6 +134,38 @@ impl Pod {
         }
     }
 
+    /// Of an upload server, ours or another, without its volume. `identities` has `server.crt`, `server.key` and
+    /// `clients.pem`; `client` is the name in the client's certificate, `size` the bytes of the disk.
+    pub fn upload_server(
+        root: &Path,
+        program: &Path,
+        identities: &Path,
+        client: &str,
+        size: u64,
+    ) -> Self {
+        Self::new(root, program)
+            .mount(identities, "/identities")
+            .with_tls_profile()
+            .with("TLS_CERT_FILE", "/identities/server.crt")
+            .with("TLS_KEY_FILE", "/identities/server.key")
+            .with("CLIENT_CERT_FILE", "/identities/clients.pem")
+            .with("CLIENT_NAME", client)
+            .with("UPLOAD_IMAGE_SIZE", size.to_string())
+            .with("FILESYSTEM_OVERHEAD", "0")
+            .with("PREALLOCATION", "false")
+            .with("HOME", "/tmp")
+    }
+
+    /// With the volume that an upload server writes to, and its scratch space.
+    #[must_use]
+    pub fn upload_target(self, kind: Kind, path: &Path, scratch: &Path) -> Self {
+        let pod = self.mount(scratch, "/scratch").volume(kind, path, "/data");
+        match kind {
+            Kind::Loop => pod.with("DESTINATION", BLOCK_DEVICE),
+            Kind::File => pod,
+        }
+    }
+
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.variables.insert(name, value.into());
@@ -155,7 +190,7 @@ impl Pod {
     /// With the volume that `path` is on, as workers have it: the device, or the folder of the disk.
     #[must_use]
     pub fn volume(self, kind: Kind, path: &Path, folder: &'static str) -> Self {
-        self.volume_at(kind, path, folder, "/dev/cdi-block-volume")
+        self.volume_at(kind, path, folder, BLOCK_DEVICE)
     }
 
     /// The same, as a device of this name.

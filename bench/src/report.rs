@@ -235,9 +235,7 @@ pub fn markdown(facts: &Facts, runs: &[Run], limited: bool) -> String {
     );
     let (size, data) = (facts.virtual_size as f64 / MIB, facts.data_bytes as f64 / MIB);
     line(&mut text, format_args!("* disk: {size:.0} MiB, {data:.0} MiB of it data"));
-    for (name, value) in &facts.lines {
-        line(&mut text, format_args!("* {name}: {value}"));
-    }
+    table::facts(&mut text, &facts.lines);
     for kind in [Kind::File, Kind::Loop] {
         let rows: Vec<Row> = Case::ALL
             .into_iter()

@@ -233,6 +233,13 @@ pub fn to_lines(header: Value, runs: impl Iterator<Item = Value>) -> Result<Vec<
     std::iter::once(header).chain(runs).map(text).collect()
 }
 
+/// A list of facts, a line for each.
+pub fn facts(text: &mut String, facts: &[(&str, String)]) {
+    for (name, value) in facts {
+        line(text, format_args!("* {name}: {value}"));
+    }
+}
+
 pub fn line(text: &mut String, arguments: fmt::Arguments<'_>) {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{arguments}");

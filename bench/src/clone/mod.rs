@@ -13,15 +13,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use crate::common::{Common, in_turns};
+use crate::common::{Common, ProgramFolders, in_turns};
 use crate::disk::Size;
-use crate::party::{Party, Pod, logs, loopback_bytes};
+use crate::party::{BLOCK_DEVICE, Party, Pod, logs, loopback_bytes};
 use crate::report::{data_bytes, disk_fact, first_line, machine_facts};
 use crate::server::free_address;
 use crate::shell;
 use crate::table::{self, Cost, Run};
 use crate::target::{Kind, Target, attach};
-use crate::upload::{own_folder, upstream_folder};
 use crate::work::{self, WorkFolder, empty};
 use source::Xfs;
 use trust::Trust;
@@ -32,12 +31,8 @@ pub struct Options {
     /// Only these programs.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::ALL)]
     contenders: Vec<Contender>,
-    /// Upstream CDI's importer; its cloner and its server are in the same folder.
-    #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
-    reference: Option<PathBuf>,
-    /// Where this project's programs are, if not in the folder of this one.
-    #[arg(long, value_name = "FOLDER")]
-    programs: Option<PathBuf>,
+    #[command(flatten)]
+    programs: ProgramFolders,
     #[command(flatten)]
     common: Common,
 }
@@ -74,11 +69,6 @@ impl Contender {
             Self::NbdCopy => "nbdcopy, *no network*",
         }
     }
-
-    /// Whether it is to fail the benchmark if it fails.
-    fn is_ours(self) -> bool {
-        matches!(self, Self::Cdi | Self::OnePod)
-    }
 }
 
 /// From where to where.
@@ -109,6 +99,9 @@ impl Volumes {
 }
 
 const CLIENT: &str = "bench/source-bench/target";
+/// Where a cloner has the file system that it reads, and the device of a second volume.
+const SOURCE_FOLDER: &str = "/var/run/cdi/clone/source";
+const TARGET_DEVICE: &str = "/dev/cdi-clone-target";
 
 /// Runs the benchmark, prints its tables, and keeps them with the raw figures.
 ///
@@ -128,11 +121,8 @@ pub fn run(options: &Options) -> Result<()> {
         size,
         work: &work,
         trust: Trust::new(&work)?,
-        ours: match &options.programs {
-            Some(folder) => folder.clone(),
-            None => own_folder()?,
-        },
-        reference: options.reference.as_deref().and_then(upstream_folder),
+        ours: options.programs.ours()?,
+        reference: options.programs.upstream(),
     };
     // The compressed size, holes included: by the compressor of the goal, and by the one that is used.
     let packed_by = |tool: &str| -> Result<u64> {
@@ -166,10 +156,8 @@ pub fn run(options: &Options) -> Result<()> {
         let lines = table::json_lines(&header, &runs)?;
         work::keep(&date, "clone", &options.common.label, &text, &lines)?;
     }
-    let failed = |run: &&Run| {
-        let of_run = Contender::ALL.into_iter().find(|contender| contender.name() == run.program);
-        of_run.is_some_and(Contender::is_ours) && run.outcome.is_err()
-    };
+    let ours = [Contender::Cdi, Contender::OnePod].map(Contender::name);
+    let failed = |run: &&Run| ours.contains(&run.program.as_str()) && run.outcome.is_err();
     match runs.iter().find(failed) {
         Some(run) => bail!("{run}"),
         None => Ok(()),
@@ -292,12 +280,9 @@ impl Bench<'_> {
 
     /// A cloner, with its source.
     fn cloner(&self, folder: &Path, volumes: Volumes) -> Pod {
-        let (mode, place) = match volumes.from {
-            Kind::File => ("filesystem", "/var/run/cdi/clone/source"),
-            Kind::Loop => ("block", "/dev/cdi-block-volume"),
-        };
+        let (mode, place) = mode_and_path(volumes.from, SOURCE_FOLDER, BLOCK_DEVICE);
         Pod::new(&self.work.path().join("root"), &folder.join("cdi-cloner"))
-            .volume(volumes.from, &self.source(volumes), "/var/run/cdi/clone/source")
+            .volume(volumes.from, &self.source(volumes), SOURCE_FOLDER)
             .with("VOLUME_MODE", mode)
             .with("MOUNT_POINT", place)
             .with("PREALLOCATION", "false")
@@ -317,12 +302,9 @@ impl Bench<'_> {
 
     /// A cloner with both volumes.
     fn copier(&self, volumes: Volumes, target: &Target) -> Pod {
-        let (mode, place) = match volumes.to {
-            Kind::File => ("filesystem", "/data"),
-            Kind::Loop => ("block", "/dev/cdi-clone-target"),
-        };
+        let (mode, place) = mode_and_path(volumes.to, "/data", TARGET_DEVICE);
         self.cloner(&self.ours, volumes)
-            .volume_at(volumes.to, target.path(), "/data", "/dev/cdi-clone-target")
+            .volume_at(volumes.to, target.path(), "/data", TARGET_DEVICE)
             .with("TARGET_VOLUME_MODE", mode)
             .with("TARGET_MOUNT_POINT", place)
     }
@@ -330,10 +312,8 @@ impl Bench<'_> {
     /// The arguments that the script of its image derives from the environment.
     fn upstream_arguments(&self, from: Kind) -> Result<Vec<String>> {
         let (content, bytes, place) = match from {
-            Kind::Loop => ("blockdevice-clone", self.size, "/dev/cdi-block-volume"),
-            Kind::File => {
-                ("filesystem-clone", data_bytes(&self.disk)?, "/var/run/cdi/clone/source")
-            }
+            Kind::Loop => ("blockdevice-clone", self.size, BLOCK_DEVICE),
+            Kind::File => ("filesystem-clone", data_bytes(&self.disk)?, SOURCE_FOLDER),
         };
         let words = ["-v=1", "-alsologtostderr", "-content-type", content, "-upload-bytes"];
         let words = words.into_iter().map(str::to_owned);
@@ -341,26 +321,11 @@ impl Bench<'_> {
     }
 
     fn server(&self, folder: &Path, target: &Target, port: u16) -> Pod {
-        let work = self.work.path();
-        let pod = Pod::new(&work.join("root"), &folder.join("cdi-uploadserver"))
-            .mount(&self.trust.folder, "/identities")
-            .mount(&work.join("scratch"), "/scratch")
-            .volume(target.kind(), target.path(), "/data")
+        let (work, program) = (self.work.path(), folder.join("cdi-uploadserver"));
+        Pod::upload_server(&work.join("root"), &program, &self.trust.folder, CLIENT, self.size)
+            .upload_target(target.kind(), target.path(), &work.join("scratch"))
             .with("LISTEN_ADDRESS", "127.0.0.1")
             .with("LISTEN_PORT", port.to_string())
-            .with_tls_profile()
-            .with("TLS_CERT_FILE", "/identities/tls.crt")
-            .with("TLS_KEY_FILE", "/identities/tls.key")
-            .with("CLIENT_CERT_FILE", "/identities/ca.crt")
-            .with("CLIENT_NAME", CLIENT)
-            .with("UPLOAD_IMAGE_SIZE", self.size.to_string())
-            .with("FILESYSTEM_OVERHEAD", "0")
-            .with("PREALLOCATION", "false")
-            .with("HOME", "/tmp");
-        match target.kind() {
-            Kind::Loop => pod.with("DESTINATION", "/dev/cdi-block-volume"),
-            Kind::File => pod,
-        }
     }
 
     fn started(&self, pod: &Pod, port: u16) -> Result<Party> {
@@ -370,5 +335,17 @@ impl Bench<'_> {
             self.work.path(),
         )?;
         Ok(party)
+    }
+}
+
+/// The mode of a volume, and where a cloner finds it.
+fn mode_and_path(
+    kind: Kind,
+    folder: &'static str,
+    device: &'static str,
+) -> (&'static str, &'static str) {
+    match kind {
+        Kind::File => ("filesystem", folder),
+        Kind::Loop => ("block", device),
     }
 }

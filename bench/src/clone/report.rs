@@ -13,9 +13,7 @@ pub(super) fn markdown(date: &str, about: &[(&str, String)], runs: &[Run], packe
          device is read past it. Our cloner in one pod and the tools copy with no network at all, and so have half of the \
          work. CPU and memory are those of each program and its children; wire is all that went over loopback.\n\n",
     );
-    for (name, value) in about {
-        line(&mut text, format_args!("* {name}: {value}"));
-    }
+    table::facts(&mut text, about);
     text.push('\n');
     let rows = rows(runs);
     text.push_str(&table::markdown(&rows, runs, Contender::Cdi.name(), "the disk"));

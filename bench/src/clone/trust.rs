@@ -35,9 +35,9 @@ impl Trust {
         let client = CertificateAuthority::from_identity(&clients)?.client(CLIENT, DAY, now)?;
         let folder = work.path().join("identities");
         fs::create_dir_all(&folder).context("cannot make a folder")?;
-        work.file("identities/tls.crt", &server.certificate)?;
-        work.file("identities/tls.key", &server.key)?;
-        work.file("identities/ca.crt", &clients.certificate)?;
+        work.file("identities/server.crt", &server.certificate)?;
+        work.file("identities/server.key", &server.key)?;
+        work.file("identities/clients.pem", &clients.certificate)?;
         Ok(Self { client, authority: servers.certificate, folder })
     }
 }

@@ -100,9 +100,7 @@ pub fn markdown(facts: &Facts, runs: &[Run]) -> String {
          to a file that is durable at the end. Medians; wall time with least and most. *Of the line*: the bytes of the image over what the \
          link could carry in that time.\n\n",
     );
-    for (name, value) in &facts.lines {
-        line(&mut text, format_args!("* {name}: {value}"));
-    }
+    table::facts(&mut text, &facts.lines);
     text.push_str(
         "\n| Network | Image | Program | Wall s | Of the line | CPU s | Peak MiB | Wall ÷ ours |\n\
          |---|---|---|---|---|---|---|---|\n",

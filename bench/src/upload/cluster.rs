@@ -116,18 +116,8 @@ impl Cluster {
 
     /// An upload server, ours or another, without its volume.
     pub fn server_pod(&self, root: &Path, program: &Path, size: u64) -> Pod {
-        Pod::new(root, program)
-            .mount(&self.identities, "/identities")
+        Pod::upload_server(root, program, &self.identities, CLIENT, size)
             .with("LISTEN_PORT", PORT.to_string())
-            .with_tls_profile()
-            .with("TLS_CERT_FILE", "/identities/server.crt")
-            .with("TLS_KEY_FILE", "/identities/server.key")
-            .with("CLIENT_CERT_FILE", "/identities/clients.pem")
-            .with("CLIENT_NAME", CLIENT)
-            .with("UPLOAD_IMAGE_SIZE", size.to_string())
-            .with("FILESYSTEM_OVERHEAD", "0")
-            .with("PREALLOCATION", "false")
-            .with("HOME", "/tmp")
     }
 }
 

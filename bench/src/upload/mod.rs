@@ -5,15 +5,14 @@ mod cluster;
 mod link;
 mod party;
 
-use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::case::Case;
-use crate::common::{Common, in_turns};
+use crate::common::{Common, ProgramFolders, in_turns};
 use crate::disk::{self, Size};
 use crate::party::logs;
 use crate::report::{self, first_line};
@@ -38,12 +37,8 @@ pub struct Options {
     /// Only these targets.
     #[arg(long = "target", value_enum, value_delimiter = ',', default_values_t = [Kind::File, Kind::Loop])]
     targets: Vec<Kind>,
-    /// Upstream CDI's importer; its proxy and its server are in the same folder.
-    #[arg(long, value_name = "PROGRAM", env = "CDI_REFERENCE")]
-    reference: Option<PathBuf>,
-    /// Where this project's programs are, if not in the folder of this one.
-    #[arg(long, value_name = "FOLDER")]
-    programs: Option<PathBuf>,
+    #[command(flatten)]
+    programs: ProgramFolders,
     #[command(flatten)]
     common: Common,
 }
@@ -58,13 +53,8 @@ pub fn run(options: &Options) -> Result<()> {
         case.prepare(&folder)?;
     }
     let oracle = folder.join(Case::Raw.file());
-    let programs = Programs {
-        ours: match &options.programs {
-            Some(folder) => folder.clone(),
-            None => own_folder()?,
-        },
-        reference: options.reference.as_deref().and_then(upstream_folder),
-    };
+    let programs =
+        Programs { ours: options.programs.ours()?, reference: options.programs.upstream() };
     let work = WorkFolder::new(&options.common.cache)?;
     let (cluster, link) = (Cluster::start(&work)?, Link::make()?);
     let (folder, work) = (&*folder, &work);
@@ -101,19 +91,6 @@ pub fn run(options: &Options) -> Result<()> {
         Some(run) => bail!("{run}"),
         None => Ok(()),
     }
-}
-
-/// Where this program is, and those that were built with it.
-pub fn own_folder() -> Result<PathBuf> {
-    let path = env::current_exe().context("this program has no path")?;
-    Ok(path.parent().unwrap_or(Path::new(".")).to_owned())
-}
-
-/// The folder of upstream CDI's programs, if all of them are there.
-pub fn upstream_folder(importer: &Path) -> Option<PathBuf> {
-    let folder = importer.parent()?;
-    let all = ["cdi-uploadproxy", "cdi-uploadserver", "cdi-cloner"];
-    all.iter().all(|name| folder.join(name).is_file()).then(|| folder.to_owned())
 }
 
 struct Bench<'a> {
@@ -206,9 +183,7 @@ fn markdown(date: &str, about: &[(&str, String)], runs: &[Run]) -> String {
          the holes of the file out and compresses the rest. Wire: all that went over either hop. CPU and \
          memory are those of each program and its children.\n\n",
     );
-    for (name, value) in about {
-        line(&mut text, format_args!("* {name}: {value}"));
-    }
+    table::facts(&mut text, about);
     text.push('\n');
     let rows = rows(runs);
     text.push_str(&table::markdown(&rows, runs, Contender::Cdi.name(), "the image"));

@@ -148,16 +148,12 @@ impl Contender {
 fn pair(place: &Setup, folder: &Path) -> Result<Vec<Party>> {
     let work = place.work.path();
     let root = work.join("root");
-    let mut server = place
+    let server = place
         .cluster
         .server_pod(&root, &folder.join("cdi-uploadserver"), place.size)
         .within(place.link.network())
         .with("LISTEN_ADDRESS", SERVER)
-        .mount(&work.join("scratch"), "/scratch")
-        .volume(place.kind, place.target, "/data");
-    if place.kind == Kind::Loop {
-        server = server.with("DESTINATION", "/dev/cdi-block-volume");
-    }
+        .upload_target(place.kind, place.target, &work.join("scratch"));
     let proxy = place.cluster.proxy_pod(&root, &folder.join("cdi-uploadproxy"));
     let parties = vec![
         Party::start("proxy", &mut proxy.command(), work)?,

@@ -24,8 +24,6 @@ pub(super) struct Pace {
     rate_before: Option<f64>,
     /// Bytes per second in the interval before.
     last_rate: Option<f64>,
-    /// A raise has not helped.
-    has_failed: bool,
     /// Intervals in which nothing is decided.
     rest: u32,
     /// Intervals to rest after the next raise that does not help.
@@ -55,7 +53,6 @@ impl Pace {
             streams_max: streams_max.max(1),
             rate_before: None,
             last_rate: None,
-            has_failed: false,
             rest: 0,
             rest_after_failure: REST_AFTER_FAILURE,
         }
@@ -68,7 +65,9 @@ impl Pace {
 
     /// The length of the next interval, at most `usual`. `response_time`: from a request to the first byte of its response.
     pub(super) fn interval(&self, usual: Duration, response_time: Duration) -> Duration {
-        let is_settled = self.has_failed || self.streams >= self.streams_max;
+        // It grows with each raise that does not help.
+        let has_failed = self.rest_after_failure > REST_AFTER_FAILURE;
+        let is_settled = has_failed || self.streams >= self.streams_max;
         if is_settled { usual } else { (RESPONSES * response_time).clamp(usual / HASTE, usual) }
     }
 
@@ -97,7 +96,6 @@ impl Pace {
             && rate < before * GAIN
         {
             self.streams = (self.streams / 2).max(1);
-            self.has_failed = true;
             self.rest = self.rest_after_failure;
             self.rest_after_failure = (self.rest_after_failure * 4).min(REST_MAX);
             return;

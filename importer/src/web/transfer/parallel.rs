@@ -163,7 +163,7 @@ impl Meter {
     fn count(&mut self, bytes: usize, feed: &Feed) {
         if self.response_time.is_none() && bytes > 0 {
             self.response_time = Some(self.requested.elapsed());
-            self.restart(feed);
+            self.restart(feed.reader_waited());
         }
         self.bytes += bytes as u64;
         self.is_receiving |= bytes > 0;
@@ -181,12 +181,12 @@ impl Meter {
             let rate = interval.bytes as f64 / elapsed.as_secs_f64() / 1e6;
             tracing::debug!("{rate:.1} MB/s with {before} connections; continuing with {after}");
         }
-        self.restart(feed);
+        self.restart(waited);
     }
 
-    /// Begins an interval.
-    fn restart(&mut self, feed: &Feed) {
-        (self.started, self.bytes, self.waited) = (Instant::now(), 0, feed.reader_waited());
+    /// Begins an interval. `waited`: what the reader has waited before it.
+    fn restart(&mut self, waited: Duration) {
+        (self.started, self.bytes, self.waited) = (Instant::now(), 0, waited);
     }
 }
 
@@ -200,7 +200,7 @@ async fn more_are_wanted(meter: &Mutex<Meter>, feed: &Feed) {
         if meter.is_receiving {
             meter.count(0, feed);
         } else {
-            meter.restart(feed);
+            meter.restart(feed.reader_waited());
         }
         if meter.pace.streams() > 1 {
             return;
