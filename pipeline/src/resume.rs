@@ -73,11 +73,12 @@ fn identity(planned: &PlannedImport<'_>, validator: &str, disk: &Disk) -> Identi
         SourceFormat::Detect => "",
         SourceFormat::Raw => " as raw",
     };
+    let run_max = routes::run_planner::run_max(facts);
     Identity {
         source: facts.name.clone(),
         validator: validator.to_owned(),
         length: facts.length.unwrap_or(0),
-        layout: format!("{} {}{format}", planned.plan.route.name(), routes::SEGMENT),
+        layout: format!("{} {}{format}", planned.plan.route.name(), run_max),
         virtual_size: planned.plan.virtual_size.unwrap_or(0),
         target: disk.partial_identity(),
     }

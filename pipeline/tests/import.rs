@@ -197,8 +197,8 @@ fn a_checksum_is_compared_before_the_disk_gets_its_name() {
 fn a_failing_read_never_gives_a_disk_and_the_next_try_finishes_it() {
     let disk = disk(40 * MIB);
     let options = Options { checkpoint_every: Duration::ZERO, ..Options::default() };
-    // Two readers of segments that take 168 reads each: none is complete after 160 reads, one is after 350, whichever reader is slow.
-    for fails_at in [0, 1, 3, 50, 160, 350, 410] {
+    // Two readers of runs that take 42 reads each: none is complete after 40 reads, one is after 90, whichever reader is slow.
+    for fails_at in [0, 1, 3, 12, 40, 90, 350, 410] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
         let mut source = Memory::new(disk.clone(), true).failing_at(fails_at);
@@ -209,7 +209,7 @@ fn a_failing_read_never_gives_a_disk_and_the_next_try_finishes_it() {
 
         let report = run(&Memory::new(disk.clone(), true), &path, &options).unwrap();
         assert!(fs::read(&path).unwrap() == disk, "read {fails_at}: the disks differ");
-        assert_eq!(report.resumed_at > 0, fails_at >= 350, "read {fails_at}");
+        assert_eq!(report.resumed_at > 0, fails_at >= 90, "read {fails_at}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "something is left");
     }
 }

@@ -25,6 +25,7 @@ mod transfer;
 mod transport;
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Once, mpsc};
 use std::time::Duration;
 
@@ -187,6 +188,7 @@ impl HttpSource {
             receive_limit: options.receive_limit.clone(),
             streams_max: facts.streams_max,
             pace_interval,
+            received: AtomicU64::new(0),
         };
         let shared = Shared {
             settings: Arc::new(settings),

@@ -51,30 +51,42 @@ impl RetryPolicy {
 #[derive(Debug)]
 pub(crate) struct Attempts {
     policy: RetryPolicy,
+    /// In a row, of this part of the source.
     failures: u32,
+    /// Of them, those since any part of the source had a new byte.
+    fruitless: u32,
     dice: RandomState,
 }
 
 impl Attempts {
     pub(crate) fn new(policy: &RetryPolicy) -> Self {
-        Self { policy: policy.clone(), failures: 0, dice: RandomState::new() }
+        Self { policy: policy.clone(), failures: 0, fruitless: 0, dice: RandomState::new() }
     }
 
     /// A new byte came.
     pub(crate) fn progress(&mut self) {
-        self.failures = 0;
+        (self.failures, self.fruitless) = (0, 0);
+    }
+
+    /// A new byte of another part of the source came: the server responds, but not to every request.
+    pub(super) fn other_progress(&mut self) {
+        self.fruitless = 0;
     }
 
     /// Notes a failure: how long to wait before the next attempt, or `None` to stop.
     pub(super) fn after(&mut self, error: &Error) -> Option<Duration> {
-        self.failures += 1;
+        self.failures = self.failures.saturating_add(1);
+        self.fruitless += 1;
         let retry_after = match error.next() {
             Next::Fail => return None,
             Next::Retry => None,
             Next::RetryAfter(delay) => Some(delay),
         };
-        let again = self.failures < self.policy.attempts_max;
-        again.then(|| self.policy.delay(self.failures, self.jitter(), retry_after))
+        let attempts_max = self.policy.attempts_max;
+        // No longer than without the progress of other parts, after which this one would soon wait for minutes.
+        let failures = self.failures.min(attempts_max.saturating_sub(1));
+        let again = self.fruitless < attempts_max;
+        again.then(|| self.policy.delay(failures, self.jitter(), retry_after))
     }
 
     /// Counts a failure to get byte `at` of `url`, and waits until the next attempt. The error: why there is none.
@@ -106,7 +118,7 @@ impl Attempts {
             return Err(match error.next() {
                 Next::Fail => error,
                 Next::Retry | Next::RetryAfter(_) => {
-                    let (url, attempts) = (url.clone(), self.failures);
+                    let (url, attempts) = (url.clone(), self.fruitless);
                     Error::GaveUp { url, at, attempts, source: Box::new(error) }
                 }
             });
@@ -192,6 +204,19 @@ mod tests {
         assert!(attempts.after(&broken()).is_some());
         assert!(attempts.after(&status(429, None)).is_some());
         assert_eq!(attempts.after(&broken()), None);
+    }
+
+    #[test]
+    fn progress_of_other_parts_allows_more_attempts_after_the_same_delays() {
+        let policy = RetryPolicy { attempts_max: 3, ..RetryPolicy::default() };
+        let longest = policy.delay(2, 1.0, None);
+        let mut attempts = Attempts::new(&policy);
+        for _ in 0..100 {
+            attempts.other_progress();
+            assert!(attempts.after(&status(503, None)).unwrap() <= longest);
+            assert!(attempts.after(&status(503, None)).unwrap() <= longest);
+        }
+        assert_eq!(attempts.after(&status(503, None)), None);
     }
 
     #[test]

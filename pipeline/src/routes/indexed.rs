@@ -7,7 +7,7 @@ use formats::cluster::Codec;
 use formats::index::{Layout, Piece, PieceKind, Tables};
 
 use super::ranges::transfer_runs;
-use super::run_planner::{RunBorder, RunPlanner};
+use super::run_planner::{RunBorder, RunPlanner, run_max};
 use super::{Outcome, TransferContext, read_exact};
 use crate::error::Error;
 use crate::source::Source;
@@ -29,7 +29,8 @@ pub fn import_ranges(
     delta: bool,
 ) -> Result<Outcome, Error> {
     let resumed = transfer_runs(context, |emit| {
-        let mut planner = RunPlanner::new(RunBorder::Length, emit);
+        let run_max = run_max(context.source.facts());
+        let mut planner = RunPlanner::new(RunBorder::Length(run_max), emit);
         each_window(context.source, layout, delta, |window| {
             if delta {
                 zero_what_became_zero(context, &window)?

@@ -23,11 +23,12 @@ pub mod one_pass;
 pub mod parts;
 mod ranges;
 pub mod raw;
-mod run_planner;
+pub mod run_planner;
 pub mod scratch;
 pub mod stream;
 
-/// Bytes of a segment: the unit of raw disks for parallel streams and for the journal.
+/// Bytes of a segment: the unit of raw disks for parallel streams and for the journal. Small images have smaller ones
+/// ([`run_planner::run_max`]).
 pub const SEGMENT: u64 = 16 << 20;
 
 /// What every route works with.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use formats::index::{Piece, PieceKind};
 
 use super::ranges::transfer_runs;
-use super::run_planner::{RunBorder, RunPlanner};
+use super::run_planner::{RunBorder, RunPlanner, run_max};
 use super::{Outcome, TransferContext};
 use crate::error::Error;
 use crate::source::{Extent, ExtentKind, Source};
@@ -23,7 +23,8 @@ pub fn import_ranges(
     delta: bool,
 ) -> Result<Outcome, Error> {
     let resumed = transfer_runs(context, |emit| {
-        let mut planner = RunPlanner::new(RunBorder::Multiples, emit);
+        let run_max = run_max(context.source.facts());
+        let mut planner = RunPlanner::new(RunBorder::Multiples(run_max), emit);
         each_extent(context.source, length, |Extent { range, kind }| {
             let len = range.end - range.start;
             match kind {

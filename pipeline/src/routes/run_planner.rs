@@ -5,6 +5,7 @@ use formats::index::{Piece, PieceKind};
 use super::SEGMENT;
 use super::cluster_batch::OVERLAP_MAX;
 use crate::error::Error;
+use crate::source::SourceFacts;
 
 /// Consecutive bytes of the source that are fetched by one request, and the pieces among them.
 pub struct Run {
@@ -23,28 +24,43 @@ const GAP_MAX: u64 = 256 << 10;
 /// Limits the memory of a run, whatever the image contains.
 const PIECES_MAX: usize = 4096;
 
-/// Where runs end, and where plain pieces are cut. Journals depend on it: a changed rule gives runs other numbers.
+/// A small image has at least so many runs, where several connections can share it.
+const RUNS_MIN: u64 = 8;
+/// Smaller runs would cost a request each for little.
+const RUN_MIN: u64 = 1 << 20;
+
+/// Bytes of each run of a source, at most; a power of two.
+pub fn run_max(source: &SourceFacts) -> u64 {
+    if source.streams_max < 2 {
+        return SEGMENT;
+    }
+    let share = source.length.unwrap_or(u64::MAX) / RUNS_MIN;
+    1 << share.clamp(RUN_MIN, SEGMENT).ilog2()
+}
+
+/// Where runs end, and where plain pieces are cut, by [`run_max`]. Journals depend on it: a changed rule gives runs other
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunBorder {
-    /// At multiples of [`SEGMENT`] in the source.
-    Multiples,
-    /// At most [`SEGMENT`] bytes after the first byte of the run or piece. Compressed pieces stay whole.
-    Length,
+    /// At multiples of it in the source.
+    Multiples(u64),
+    /// At most so many bytes after the first byte of the run or piece. Compressed pieces stay whole.
+    Length(u64),
 }
 
 impl RunBorder {
     /// Bytes of a plain piece at `host` that may stay together.
     fn piece_max(self, host: u64) -> u64 {
         match self {
-            Self::Multiples => SEGMENT - host % SEGMENT,
-            Self::Length => SEGMENT,
+            Self::Multiples(len) => len - host % len,
+            Self::Length(len) => len,
         }
     }
 
     fn allows(self, run_start: u64, piece: &Piece) -> bool {
         match self {
-            Self::Multiples => run_start / SEGMENT == piece.host / SEGMENT,
-            Self::Length => piece.host + piece.host_len - run_start <= SEGMENT,
+            Self::Multiples(len) => run_start / len == piece.host / len,
+            Self::Length(len) => piece.host + piece.host_len - run_start <= len,
         }
     }
 }
@@ -140,56 +156,74 @@ mod tests {
     }
 
     #[test]
+    fn small_images_have_short_runs() {
+        let table = [
+            (None, 8, SEGMENT),
+            (Some(0), 8, RUN_MIN),
+            (Some(8 * RUN_MIN), 2, RUN_MIN),
+            (Some(17 * RUN_MIN), 8, 2 * RUN_MIN),
+            (Some(17 * RUN_MIN), 1, SEGMENT),
+            (Some(100 * RUN_MIN), 8, 8 * RUN_MIN),
+            (Some(8 * SEGMENT), 8, SEGMENT),
+            (Some(u64::MAX), 8, SEGMENT),
+        ];
+        for (length, streams_max, expected) in table {
+            let source = SourceFacts { length, streams_max, ..SourceFacts::default() };
+            assert_eq!(run_max(&source), expected, "{length:?} by {streams_max}");
+        }
+    }
+
+    #[test]
     fn runs_end_at_gaps_borders_and_overlaps() {
-        use RunBorder::{Length, Multiples};
+        let (length, multiples) = (RunBorder::Length(SEGMENT), RunBorder::Multiples(SEGMENT));
         let gap = GAP_MAX;
         let table: [(&str, RunBorder, Vec<Piece>, Vec<Vec<(u64, u64)>>); 9] = [
-            ("nothing", Length, vec![], vec![]),
+            ("nothing", length, vec![], vec![]),
             (
                 "a gap",
-                Length,
+                length,
                 vec![plain(0, 9), plain(9 + gap, 1)],
                 vec![vec![(0, 9), (9 + gap, 1)]],
             ),
             (
                 "a wide gap",
-                Length,
+                length,
                 vec![plain(0, 9), plain(10 + gap, 1)],
                 vec![vec![(0, 9)], vec![(10 + gap, 1)]],
             ),
             (
                 "a long piece",
-                Length,
+                length,
                 vec![plain(7, SEGMENT + 1)],
                 vec![vec![(7, SEGMENT)], vec![(7 + SEGMENT, 1)]],
             ),
             (
                 "a long piece at borders",
-                Multiples,
+                multiples,
                 vec![plain(7, SEGMENT)],
                 vec![vec![(7, SEGMENT - 7)], vec![(SEGMENT, 7)]],
             ),
             (
                 "neighbours at a border",
-                Multiples,
+                multiples,
                 vec![plain(SEGMENT - 1, 1), plain(SEGMENT, 1)],
                 vec![vec![(SEGMENT - 1, 1)], vec![(SEGMENT, 1)]],
             ),
             (
                 "compressed stays whole",
-                Length,
+                length,
                 vec![compressed(0, SEGMENT + 1)],
                 vec![vec![(0, SEGMENT + 1)]],
             ),
             (
                 "a shared sector",
-                Length,
+                length,
                 vec![compressed(0, 512), compressed(1, 511)],
                 vec![vec![(0, 512), (1, 511)]],
             ),
             (
                 "any other overlap",
-                Length,
+                length,
                 vec![plain(0, 512), plain(1, 511)],
                 vec![vec![(0, 512)], vec![(1, 511)]],
             ),

@@ -8,10 +8,12 @@ mod response_checks;
 mod whole;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
+use part::{Part, ProgressOf};
 use pipeline::Pool;
 pub(super) use pump::PIECE_LEN;
 
@@ -42,11 +44,14 @@ pub(super) struct TransferSettings {
     pub(super) streams_max: usize,
     /// How often it is considered whether more connections would help.
     pub(super) pace_interval: Duration,
+    /// Bytes that all parts have received.
+    pub(super) received: AtomicU64,
 }
 
 /// Sends the bytes from `at` to `end`, of an image of which any part can be requested.
 pub(super) async fn part(settings: Arc<TransferSettings>, at: u64, end: u64, feed: Feed) {
-    let result = part::Part { settings: &settings, at, end }.transfer(&mut Direct(&feed)).await;
+    let mut part = Part { settings: &settings, at, end, allowed_by: ProgressOf::AnyPart };
+    let result = part.transfer(&mut Direct(&feed)).await;
     finish(result, feed);
 }
 

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::pace::{Interval, Pace};
-use super::part::Part;
+use super::part::{Part, ProgressOf};
 use super::{Direct, Sink, TransferSettings, TransferStop};
 use crate::web::queue::Feed;
 
@@ -86,7 +86,8 @@ impl<'a> Parallel<'a> {
     /// One request for all that is left; until its end, or until more connections are wanted.
     async fn run_single(&mut self) -> Result<(), TransferStop> {
         let settings = Arc::clone(&self.settings);
-        let mut part = Part { settings: &settings, at: self.at, end: self.end };
+        let (at, end, allowed_by) = (self.at, self.end, ProgressOf::AnyPart);
+        let mut part = Part { settings: &settings, at, end, allowed_by };
         let mut sink = SingleSink { feed: self.feed, meter: &self.meter, sent: 0 };
         let result = tokio::select! {
             result = part.transfer(&mut sink) => result,
@@ -330,10 +331,10 @@ impl Fetcher {
             let request = self.waiting.lock().await.recv().await;
             let Some(SegmentRequest { at, end, pieces }) = request else { return };
             let mut sink = SegmentSink { pieces, received: &self.received };
+            let allowed_by = ProgressOf::ThisPart;
+            let mut part = Part { settings: &self.settings, at, end, allowed_by };
             // A failure shows in what is missing.
-            if let Err(TransferStop::Failed(error)) =
-                (Part { settings: &self.settings, at, end }).transfer(&mut sink).await
-            {
+            if let Err(TransferStop::Failed(error)) = part.transfer(&mut sink).await {
                 tracing::debug!("{error}");
             }
         }

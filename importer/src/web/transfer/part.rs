@@ -1,5 +1,6 @@
 //! A part of an image, resumed where it broke.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::pump::Pump;
@@ -13,19 +14,35 @@ pub(super) struct Part<'a> {
     /// The first byte that is still missing.
     pub(super) at: u64,
     pub(super) end: u64,
+    /// What allows further attempts.
+    pub(super) allowed_by: ProgressOf,
+}
+
+/// Whose new bytes allow further attempts after failures.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProgressOf {
+    /// Only those of this part: its failure is handled by the caller, which requests less at a time then.
+    ThisPart,
+    /// Those of any part of the source: a server may refuse some of the requests that are sent at the same time.
+    AnyPart,
 }
 
 impl Part<'_> {
     /// Requests and retries until `sink` has everything.
     pub(super) async fn transfer(&mut self, sink: &mut impl Sink) -> Result<(), TransferStop> {
         let mut attempts = Attempts::new(&self.settings.policy);
+        let received = || self.settings.received.load(Ordering::Relaxed);
+        let mut received_before = received();
         while self.at < self.end {
             let before = self.at;
             let patience = attempts.patience(self.settings.stall_timeout);
             let result = self.attempt(patience, sink).await;
             if self.at > before {
                 attempts.progress();
+            } else if self.allowed_by == ProgressOf::AnyPart && received() > received_before {
+                attempts.other_progress();
             }
+            received_before = received();
             match result {
                 Ok(()) => {}
                 Err(TransferStop::Failed(error)) => {
@@ -61,6 +78,7 @@ impl Part<'_> {
             // More than announced would be other bytes than those requested: never passed on.
             bytes.truncate(usize::try_from(end - self.at).unwrap_or(usize::MAX));
             self.at += bytes.len() as u64;
+            self.settings.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             sink.put(bytes).await?;
         }
         Ok(())
