@@ -59,7 +59,7 @@ pub use probe::{HEAD_LEN, ImageKind, image_kind};
 pub use progress::{Progress, ProgressPhase};
 pub use sink::Sink;
 pub use source::{ByteStream, Extent, ExtentKind, Source, SourceError, SourceFacts};
-pub use sys::start_write_back;
+pub use sys::{is_cached, start_write_back};
 pub use target::{Disk, DiskOptions};
 pub use unpack::{Staging, UnpackOptions, Unpacked, unpack};
 pub use wire::{Wire, explain};

@@ -12,6 +12,9 @@ const BLKROGET: libc::c_ulong = 0x125e;
 /// `_IO(0x12, 127)` of linux/fs.h.
 const BLKZEROOUT: libc::c_ulong = 0x127f;
 
+/// `cachestat` of Linux 6.5, the same number on every architecture. libc does not have it yet.
+const SYS_CACHESTAT: libc::c_long = 451;
+
 /// A block device takes no writes.
 pub fn is_read_only(device: &File) -> io::Result<bool> {
     let mut answer: libc::c_int = 0;
@@ -52,6 +55,27 @@ fn sync_file_range(file: &File, range: &Range<u64>, flags: libc::c_uint) -> io::
     checked(unsafe { libc::sync_file_range(file.as_raw_fd(), start, len, flags) })
 }
 
+/// Whether all pages of a range are in the page cache. `false` where the kernel does not report it.
+pub fn is_cached(file: &File, range: &Range<u64>) -> bool {
+    let page = page_size().max(1);
+    let pages = (range.start / page)..range.end.div_ceil(page);
+    let argument: [u64; 2] = [range.start, range.end.saturating_sub(range.start)];
+    // The first of them: pages in the cache. The others: dirty, in write-back, evicted, evicted a short time ago.
+    let mut answer = [0_u64; 5];
+    // SAFETY: the descriptor is open as long as `file` is borrowed; the call reads two u64 through the first pointer and
+    // writes five through the second, and both are there until it returns.
+    let result = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_raw_fd(),
+            argument.as_ptr(),
+            answer.as_mut_ptr(),
+            0_u32,
+        )
+    };
+    result == 0 && answer[0] >= pages.end.saturating_sub(pages.start)
+}
+
 /// Closes a file and returns the error that dropping it would hide: a network file system may report a lost write only now.
 pub fn close(file: File) -> io::Result<()> {
     // SAFETY: `into_raw_fd` gave up ownership, so nothing else closes or uses the descriptor.
@@ -67,4 +91,29 @@ pub fn page_size() -> u64 {
 
 fn checked(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use rustix::fs::{Advice, fadvise};
+
+    use super::*;
+
+    #[test]
+    fn range_is_cached_until_its_pages_are_evicted() {
+        // Not in tmpfs, which evicts nothing.
+        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let range = 4096..20_000;
+        assert!(!is_cached(&file, &range));
+        file.write_all(&[1; 20_000]).unwrap();
+        // Of no byte all are cached, unless the kernel does not have the call: then nothing counts as cached.
+        let is_known = is_cached(&file, &(0..0));
+        assert_eq!(is_cached(&file, &range), is_known);
+        assert!(!is_cached(&file, &(4096..30_000)));
+        file.sync_all().unwrap();
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        assert!(!is_cached(&file, &range));
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! | from | to | how |
 //! |---|---|---|
-//! | file system | file system | each file: reflink, else `copy_file_range`, holes kept |
+//! | file system | file system | each file: reflink, else direct I/O with zeroes skipped (large files) or `copy_file_range` (small ones, and where a server copies) |
 //! | device | device | direct I/O, zeroes skipped |
 //! | device, or `disk.img` | `disk.img`, or device | the same |
 

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pipeline::start_write_back;
-use pipeline::target::set_mode_of_member;
+use pipeline::target::{DualPathFile, set_mode_of_member};
 use rustix::fs::{self as sys, AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
+use super::disk::{CopyTarget, copy_parts};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::volume::{
@@ -25,11 +26,14 @@ use crate::volume::{
 const KERNEL_COPY_MAX: u64 = 8 << 20;
 /// In files with more ranges of data, the smallest holes are filled.
 const RANGES_MAX: usize = 1 << 20;
+/// Files of this size and more are copied as disks are: on several threads, and past the page cache.
+const DISK_MIN: u64 = 16 << 20;
 
 /// How files get their content, best first. A method that does not work between these two volumes is not tried again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum CopyMethod {
     Reflink,
+    /// A server may copy by itself.
     Kernel,
     ReadAndWrite,
 }
@@ -151,7 +155,8 @@ impl TreeCopier<'_> {
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = sys::openat(parent, &partial, flags, Mode::from_raw_mode(0o600));
         let file = File::from(file.map_err(|error| self.failed("create", path, error.into()))?);
-        let filled = self.copy_content(&file, path, content).and_then(|()| {
+        let partial_path = self.target_path(path).with_file_name(&partial);
+        let filled = self.copy_content(&file, &partial_path, path, content).and_then(|()| {
             let named = set_mode_of_member(&file, member.mode)
                 .and_then(|()| sys::fsync(&file))
                 .and_then(|()| sys::renameat(parent, &partial, parent, name));
@@ -167,6 +172,7 @@ impl TreeCopier<'_> {
     fn copy_content(
         &mut self,
         file: &File,
+        partial_path: &Path,
         path: &[u8],
         content: &Arc<SourceFile>,
     ) -> Result<(), Error> {
@@ -190,6 +196,10 @@ impl TreeCopier<'_> {
                 Err(error) => return Err(self.failed("preallocate", path, error.into())),
             }
         }
+        let by_server = self.method == CopyMethod::Kernel && is_remote(file);
+        if size >= DISK_MIN && !self.preallocate && !by_server {
+            return self.copy_as_disk(file, partial_path, path, content);
+        }
         let ranges = if self.preallocate {
             std::iter::once(0..size).collect()
         } else {
@@ -199,6 +209,23 @@ impl TreeCopier<'_> {
             self.copy_range(file, path, content, range)?;
         }
         Ok(())
+    }
+
+    /// Copies to a new file, which reads as zeroes.
+    fn copy_as_disk(
+        &self,
+        file: &File,
+        partial_path: &Path,
+        path: &[u8],
+        content: &Arc<SourceFile>,
+    ) -> Result<(), Error> {
+        let failed = |error| self.failed("write to", path, error);
+        let file = DualPathFile::new(file.try_clone().map_err(failed)?, partial_path, true);
+        let target_path = self.target_path(path);
+        let write = |at, bytes: &[u8]| file.write(at, bytes);
+        let target = CopyTarget { path: &target_path, write: &write, zero: None };
+        copy_parts(content, &target, self.progress)?;
+        file.close().map_err(failed)
     }
 
     fn copy_range(
@@ -241,6 +268,13 @@ impl TreeCopier<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a file system may be on another machine, which then copies without sending the bytes here and back.
+fn is_remote(file: &File) -> bool {
+    /// ext2 to ext4, XFS, Btrfs, F2FS, tmpfs.
+    const LOCAL: [sys::FsWord; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+    sys::fstatfs(file).is_ok_and(|facts| !LOCAL.contains(&facts.f_type))
 }
 
 /// Removes what an earlier attempt has left at a name. Fails for a directory.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use pipeline::is_cached;
 use pipeline::sink::ALIGNMENT;
 use rustix::fs::OFlags;
 
@@ -84,6 +85,8 @@ impl SourceFile {
         if let Some(direct) = &self.direct
             && at.is_multiple_of(ALIGNMENT as u64)
             && !self.direct_fails.load(Ordering::Relaxed)
+            // What is in the page cache need not be read from the storage.
+            && !is_cached(&self.file, &(at..at + len as u64))
         {
             let max = len.next_multiple_of(ALIGNMENT).min(out.len());
             match direct.read_at(&mut out[..max], at) {

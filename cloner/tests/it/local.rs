@@ -63,12 +63,14 @@ fn tree_is_copied_sparse_or_preallocated() {
 
 #[test]
 fn tree_is_copied_to_another_file_system() {
-    let disk = disk(8 * MIB);
     for kind in [FileSystemKind::Ext4, FileSystemKind::Tmpfs] {
-        let Some(other) = FileSystem::new(kind, 64 * MIB) else { return };
-        let directory = tempfile::tempdir().unwrap();
-        fill(directory.path(), &disk);
-        check(directory.path(), other.path(), &disk, false);
+        let Some(other) = FileSystem::new(kind, 96 * MIB) else { return };
+        // The larger one is copied as a disk.
+        for disk in [disk(8 * MIB), disk(24 * MIB + 77)] {
+            let directory = tempfile::tempdir().unwrap();
+            fill(directory.path(), &disk);
+            check(directory.path(), other.path(), &disk, false);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A network between two programs that counts bytes and interrupts connections.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,8 @@ impl Relay {
     }
 }
 
-/// An end is passed on as an end; behind the limit the whole connection breaks.
+/// An end is passed on as an end; behind the limit the whole connection breaks. What was passed on before still arrives: a socket that
+/// is closed with unread bytes would take back what it has sent.
 fn pass(mut from: TcpStream, mut to: TcpStream, limit: u64, count: &AtomicU64) {
     let mut left = limit;
     let mut piece = vec![0; 64 << 10];
@@ -61,10 +62,11 @@ fn pass(mut from: TcpStream, mut to: TcpStream, limit: u64, count: &AtomicU64) {
                 count.fetch_add(len as u64, Ordering::SeqCst);
                 left -= len as u64;
                 if to.write_all(&piece[..len]).is_err() {
-                    break;
+                    let _ = io::copy(&mut from, &mut io::sink()); // until it has gone too
+                    return;
                 }
             }
         }
     }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both)); // as above
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Write)); // as above
 }

@@ -25,7 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use self::device::Device;
-use self::dual_path_file::{DualPathFile, Zeroing};
+pub use self::dual_path_file::DualPathFile;
+use self::dual_path_file::Zeroing;
 use self::file::Partial;
 pub use self::file::{length_of_stage, sync_directory};
 pub use self::free_space::{available, hold_device};
