@@ -73,6 +73,19 @@ impl Case {
         Self::Registry,
     ];
 
+    /// Those that show a decoder each.
+    pub const LOCAL: [Self; 9] = [
+        Self::Raw,
+        Self::Qcow2,
+        Self::Qcow2Zlib,
+        Self::Qcow2Zstd,
+        Self::Vmdk,
+        Self::RawGz,
+        Self::RawZst,
+        Self::RawXz,
+        Self::RawXzBlocks,
+    ];
+
     /// As tables name it.
     pub fn name(self) -> &'static str {
         match self {
@@ -103,6 +116,11 @@ impl Case {
             Self::RawXz | Self::RawXzBlocks | Self::Qcow2Xz => Compression::Xz,
             Self::RawZst => Compression::Zstd,
         }
+    }
+
+    /// Whether several threads can decompress it.
+    pub fn has_many_blocks(self) -> bool {
+        self == Self::RawXzBlocks
     }
 
     /// The format below the compression, as qemu-img calls it.

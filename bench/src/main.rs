@@ -1,6 +1,6 @@
 //! Benchmarks of this project against its peers, on the same bytes, interleaved, on loopback.
 //!
-//! `cargo xtask bench import`, `many`, `network`, `upload` and `clone` build the programs as they are shipped and start
+//! `cargo xtask bench import`, `many`, `network`, `scaling`, `upload` and `clone` build the programs as they are shipped and start
 //! this one. Nothing here is used by the product, and no figure here decides a test.
 
 mod case;
@@ -17,6 +17,7 @@ mod network;
 mod party;
 mod registry;
 mod report;
+mod scaling;
 mod server;
 mod shell;
 mod sys;
@@ -41,6 +42,8 @@ enum Command {
     Many(many::Options),
     /// Import from a web server behind links with latency, loss and limits. Takes root.
     Network(network::Options),
+    /// Import on one core and on more, into memory. Takes root.
+    Scaling(scaling::Options),
     /// Copy a disk from one volume to another through TLS, against local tools and upstream CDI's pair. Takes root.
     Clone(clone::Options),
 }
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Upload(options) => upload::run(&options),
         Command::Many(options) => many::run(&options),
         Command::Network(options) => network::run(&options),
+        Command::Scaling(options) => scaling::run(&options),
         Command::Clone(options) => clone::run(&options),
     };
     match outcome {

@@ -24,6 +24,8 @@ pub struct Cost {
     pub peak_rss_bytes: u64,
     /// What the processes wrote to storage: target, scratch files, all.
     pub written_bytes: u64,
+    /// How often a thread gave its core up because it had to wait.
+    pub waits: u64,
 }
 
 pub enum Outcome {
@@ -90,6 +92,7 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Outcome> {
         cpu: usage.cpu,
         peak_rss_bytes: usage.peak_rss_bytes,
         written_bytes: written_by_children()?.saturating_sub(written_before),
+        waits: usage.waits,
     }))
 }
 

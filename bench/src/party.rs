@@ -91,7 +91,7 @@ impl Party {
         self.has_ended = true;
         let _ = ended.send(()); // after the limit the receiver is gone
         let Ok(is_late) = watchdog.join() else { bail!("the watchdog panicked") };
-        let sys::Ended { success, cpu, peak_rss_bytes } = usage;
+        let sys::Ended { success, cpu, peak_rss_bytes, .. } = usage;
         Ok((ProcessCost { name: self.name, success, cpu, peak_rss_bytes }, is_late))
     }
 }

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub struct Nginx {
     process: Child,
     address: SocketAddr,
+    scheme: &'static str,
 }
 
 impl Nginx {
@@ -22,7 +23,20 @@ impl Nginx {
     /// # Errors
     /// When it cannot be started or does not respond.
     pub fn start(folder: &Path, work: &Path) -> Result<Self> {
-        Self::launch(free_address()?, "", folder, work, None)
+        Self::launch(free_address()?, "http", "", folder, work, None)
+    }
+
+    /// The same over TLS 1.3, as `localhost`, with the files of its certificate and key.
+    ///
+    /// # Errors
+    /// As [`Nginx::start`].
+    pub fn start_tls(certificate: &Path, key: &Path, folder: &Path, work: &Path) -> Result<Self> {
+        let settings = format!(
+            "ssl_certificate {}; ssl_certificate_key {}; ssl_protocols TLSv1.3;",
+            certificate.display(),
+            key.display()
+        );
+        Self::launch(free_address()?, "https", &settings, folder, work, None)
     }
 
     /// Starts it in another network namespace (a file, as `nsenter` takes it), at an address that can be reached from here. `settings`
@@ -37,20 +51,22 @@ impl Nginx {
         folder: &Path,
         work: &Path,
     ) -> Result<Self> {
-        Self::launch(address, settings, folder, work, Some(namespace))
+        Self::launch(address, "http", settings, folder, work, Some(namespace))
     }
 
     fn launch(
         address: SocketAddr,
+        scheme: &'static str,
         settings: &str,
         folder: &Path,
         work: &Path,
         namespace: Option<&str>,
     ) -> Result<Self> {
         let home = work.join("nginx");
+        let listen = if scheme == "https" { "ssl" } else { "" };
         let settings = format!(
             "sendfile on; tcp_nopush on;
-    server {{ listen {address}; root {folder}; {settings} location /bench/ {{ alias {folder}/; }} }}",
+    server {{ listen {address} {listen}; root {folder}; {settings} location /bench/ {{ alias {folder}/; }} }}",
             folder = folder.display(),
         );
         let mut command = command(&home, &home.join("bodies"), &settings)?;
@@ -61,14 +77,17 @@ impl Nginx {
             command = within;
         }
         let process = command.stdin(Stdio::null()).spawn().context("cannot start nginx")?;
-        let mut server = Self { process, address };
+        let mut server = Self { process, address, scheme };
         server.wait_until_it_answers()?;
         Ok(server)
     }
 
     /// Where a file of the folder is found.
     pub fn url(&self, file: &str) -> String {
-        format!("http://{}/{file}", self.address)
+        // The certificate is for this name.
+        let host =
+            if self.scheme == "https" { "localhost".into() } else { self.address.ip().to_string() };
+        format!("{}://{host}:{}/{file}", self.scheme, self.address.port())
     }
 
     /// The same as a store of objects: every file of the folder is in a bucket of the name `bench`.

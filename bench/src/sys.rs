@@ -17,6 +17,8 @@ pub struct Ended {
     pub cpu: Duration,
     /// The largest resident set of any one of these processes.
     pub peak_rss_bytes: u64,
+    /// Voluntary context switches.
+    pub waits: u64,
 }
 
 /// Waits for `child` to end. To be called once, instead of [`Child::wait`].
@@ -46,6 +48,7 @@ pub fn wait_with_usage(child: &Child) -> io::Result<Ended> {
         success: libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
         peak_rss_bytes: usage.ru_maxrss.unsigned_abs() * 1024, // Linux counts KiB
+        waits: usage.ru_nvcsw.unsigned_abs(),
     })
 }
 

@@ -65,6 +65,8 @@ cargo xtask COMMAND
   bench network ...
                    compare imports over simulated networks: latency, loss, limited connections; needs root
   bench many ...   compare 1, 4, 16 and 64 imports at once
+  bench scaling ...
+                   imports on one core and on more, and a model of what faster networks take; needs root
   bench upload ... compare uploads through proxy and server with nginx; needs root
   bench clone ...  compare copies from volume to volume over TLS with local tools; needs root
   bench control-plane VOLUMES IDLE [--dev]
