@@ -2,12 +2,17 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::arguments;
 use crate::sys;
 use crate::tool::{Tool, require_tool, skip};
+
+/// Attempts to unmount a file system in use, and how much longer each pause is than the one before.
+const UNMOUNTS_MAX: u32 = 10;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What to format with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,8 +150,12 @@ impl FileSystem {
 
 impl Drop for FileSystem {
     fn drop(&mut self) {
-        let unmounted = self.umount.command([self.path()]).status();
-        if !unmounted.is_ok_and(|status| status.success()) {
+        let mut unmounts = (0..UNMOUNTS_MAX).map(|attempt| {
+            // A program that another test starts has our open files, until it has closed them as it begins.
+            std::thread::sleep(UNMOUNT_PAUSE * attempt);
+            self.umount.command([self.path()]).status()
+        });
+        if !unmounts.any(|unmounted| unmounted.is_ok_and(|status| status.success())) {
             // Removing the folder would now remove what is on the file system.
             let folder = self.folder.take().map(TempDir::keep);
             eprintln!("{folder:?} stays mounted");
