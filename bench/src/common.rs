@@ -45,12 +45,7 @@ impl Importers {
     /// # Errors
     /// When the running program has no path.
     pub fn cdi(&self) -> Result<PathBuf> {
-        match &self.cdi {
-            Some(program) => Ok(program.clone()),
-            None => {
-                Ok(env::current_exe().context("this program has no path")?.with_file_name("cdi"))
-            }
-        }
+        cdi(self.cdi.as_deref())
     }
 
     /// Upstream CDI's importer, or the programs that take its steps where it is not given.
@@ -59,6 +54,17 @@ impl Importers {
             Some(_) => Contender::Upstream,
             None => Contender::ScratchChain,
         }
+    }
+}
+
+/// This project's program: the one that was built with the benchmark, if none is `given`.
+///
+/// # Errors
+/// When the running program has no path.
+pub fn cdi(given: Option<&Path>) -> Result<PathBuf> {
+    match given {
+        Some(program) => Ok(program.to_owned()),
+        None => Ok(env::current_exe().context("this program has no path")?.with_file_name("cdi")),
     }
 }
 

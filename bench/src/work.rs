@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::shell;
 
 /// The folder of a [`WorkFolder`] that something may be mounted on.
-pub const MOUNTED: &str = "mounted";
+const MOUNTED: &str = "mounted";
 
 /// A folder of one process, with some in it; removed when dropped.
 pub struct WorkFolder(PathBuf);
@@ -65,6 +65,34 @@ impl Drop for WorkFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             eprintln!("bench: cannot remove {}: {error}", self.0.display());
+        }
+    }
+}
+
+/// A file system on [`MOUNTED`]. Unmounted when dropped.
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// Calls `mount` with the empty folder in `work` that it is to mount on.
+    ///
+    /// # Errors
+    /// When the folder cannot be created, and those of `mount`.
+    pub fn new(work: &Path, mount: impl FnOnce(&str) -> Result<()>) -> Result<Self> {
+        let folder = work.join(MOUNTED);
+        fs::create_dir(&folder).context("cannot make a mount point")?;
+        mount(&folder.display().to_string())?;
+        Ok(Self(folder))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(error) = shell::output("umount", &[&self.0.display().to_string()]) {
+            eprintln!("bench: {error:#}");
         }
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::disk::{self, Size};
 use crate::shell;
-use crate::work::MOUNTED;
+use crate::work::Mounted;
 
 /// Twice the disk of the other benchmarks, a quarter of it data: what it has, and then its first half once more. It lies in a
 /// folder with nothing else.
@@ -34,9 +34,7 @@ dd if="$FROM" of="$OUT" bs=1M count=$((mib / 2)) seek=$mib conv=notrunc,sparse s
 }
 
 /// A mounted XFS in an image file, large enough for a disk and its copies. Unmounted when dropped.
-pub(super) struct Xfs {
-    folder: PathBuf,
-}
+pub(super) struct Xfs(Mounted);
 
 impl Xfs {
     /// Creates it below `work`, with a copy of `disk` in it.
@@ -44,46 +42,32 @@ impl Xfs {
     /// # Errors
     /// When it cannot be mounted, which takes root.
     pub(super) fn with(disk: &Path, work: &Path) -> Result<Self> {
-        let folder = work.join(MOUNTED);
-        fs::create_dir(&folder).context("cannot make a mount point")?;
         let image = work.join("xfs.image").display().to_string();
         let script = r#"
 truncate --size=$((3 * $(stat --format=%s "$DISK") + (1 << 30))) "$IMAGE"
 mkfs.xfs -q -m reflink=1 "$IMAGE"
 mount -o loop "$IMAGE" "$FOLDER"
 "#;
-        let disk_name = disk.display().to_string();
-        let settings = [
-            ("IMAGE", image.as_str()),
-            ("DISK", disk_name.as_str()),
-            ("FOLDER", &folder.display().to_string()),
-        ];
-        shell::script(script, &settings)?;
-        let mounted = Self { folder };
+        let from = disk.display().to_string();
+        let mounted = Self(Mounted::new(work, |folder| {
+            shell::script(script, &[("IMAGE", &image), ("DISK", &from), ("FOLDER", folder)])
+        })?);
         for name in ["source", "data"] {
-            fs::create_dir(mounted.folder.join(name)).context("cannot make a folder")?;
+            fs::create_dir(mounted.0.path().join(name)).context("cannot make a folder")?;
         }
-        let (from, to) = (disk_name.as_str(), mounted.disk().display().to_string());
-        shell::output("cp", &["--sparse=always", from, &to])?;
+        let to = mounted.disk().display().to_string();
+        shell::output("cp", &["--sparse=always", &from, &to])?;
         shell::output("sync", &["--file-system", &to])?;
         Ok(mounted)
     }
 
     /// The disk to clone, in a folder with nothing else.
     pub(super) fn disk(&self) -> PathBuf {
-        self.folder.join("source/disk.img")
+        self.0.path().join("source/disk.img")
     }
 
     /// The folder of the clones.
     pub(super) fn data(&self) -> PathBuf {
-        self.folder.join("data")
-    }
-}
-
-impl Drop for Xfs {
-    fn drop(&mut self) {
-        if let Err(error) = shell::output("umount", &[&self.folder.display().to_string()]) {
-            eprintln!("bench: {error:#}");
-        }
+        self.0.path().join("data")
     }
 }

@@ -15,13 +15,13 @@ use auth::CertificateAuthority;
 use serde_json::Value;
 
 use crate::case::Case;
-use crate::common::{Common, in_turns};
+use crate::common::{self, Common, in_turns};
 use crate::disk;
 use crate::measure::{Cost, Outcome, measure};
 use crate::report::{data_bytes, disk_fact, machine_facts};
 use crate::server::Nginx;
 use crate::shell;
-use crate::work::{self, MOUNTED, WorkFolder};
+use crate::work::{self, Mounted, WorkFolder};
 
 /// What to measure.
 #[derive(clap::Args)]
@@ -80,18 +80,17 @@ impl Run {
 /// # Errors
 /// When the environment cannot be created, or an import fails or makes a wrong disk.
 pub fn run(options: &Options) -> Result<()> {
-    let common = &options.common;
-    let folder = disk::folder(common.size, &common.cache)?;
+    let settings = &options.common;
+    let folder = disk::folder(settings.size, &settings.cache)?;
     for case in &options.cases {
         case.prepare(&folder)?;
     }
-    let work = WorkFolder::new(&common.cache)?;
-    let memory = Memory::mount(work.path())?;
+    let work = WorkFolder::new(&settings.cache)?;
+    let memory = Mounted::new(work.path(), |path| {
+        shell::output("mount", &["-t", "tmpfs", "-o", "size=8g", "bench", path]).map(drop)
+    })?;
     let (server, trusted) = tls_server(&folder, &work)?;
-    let cdi = match &options.cdi {
-        Some(program) => program.clone(),
-        None => std::env::current_exe().context("this program has no path")?.with_file_name("cdi"),
-    };
+    let cdi = common::cdi(options.cdi.as_deref())?;
     let oracle = folder.join(Case::Raw.file());
     let mut facts = vec![disk_fact(&oracle)?];
     facts.extend(machine_facts()?);
@@ -102,8 +101,8 @@ pub fn run(options: &Options) -> Result<()> {
     let cores = if options.cores.is_empty() { powers_of_two() } else { options.cores.clone() };
     let mut runs = Vec::new();
     for input in &inputs {
-        in_turns(cores.clone(), common.runs, |cores, round| {
-            let limit = Duration::from_secs(common.limit_seconds);
+        in_turns(cores.clone(), settings.runs, |cores, round| {
+            let limit = Duration::from_secs(settings.limit_seconds);
             let run = bench.import(*input, cores, round, limit)?;
             eprintln!(
                 "{}, {cores} cores, run {}: {:.2} s",
@@ -119,9 +118,9 @@ pub fn run(options: &Options) -> Result<()> {
     let date = shell::output("date", &["--utc", "+%F"])?;
     let text = report::markdown(&date, &facts, &runs, &locks, data);
     println!("{text}");
-    if common.size == disk::Size::Real {
+    if settings.size == disk::Size::Real {
         let lines = report::json_lines(&date, &facts, &runs, &locks)?;
-        work::keep(&date, "scaling", &common.label, &text, &lines)?;
+        work::keep(&date, "scaling", &settings.label, &text, &lines)?;
     }
     Ok(())
 }
@@ -150,7 +149,8 @@ struct Bench<'a> {
     server: Nginx,
     trusted: PathBuf,
     work: &'a WorkFolder,
-    memory: Memory,
+    /// For the disk.
+    memory: Mounted,
     oracle: PathBuf,
 }
 
@@ -162,12 +162,16 @@ impl Bench<'_> {
             bail!("{} failed or took too long", what());
         };
         if round == 0 {
-            let same = ["--silent", &self.oracle.display().to_string(), &self.memory.disk()];
+            let same = ["--silent", &self.oracle.display().to_string(), &self.disk()];
             shell::output("cmp", &same).with_context(|| format!("{}: a wrong disk", what()))?;
         }
         let report = fs::read_to_string(self.report()).context("cannot read the report")?;
         let report = serde_json::from_str(&report).context("the report is no JSON")?;
         Ok(Run { input, cores, round, cost, report })
+    }
+
+    fn disk(&self) -> String {
+        self.memory.path().join("disk.img").display().to_string()
     }
 
     fn report(&self) -> PathBuf {
@@ -187,7 +191,7 @@ impl Bench<'_> {
         );
         let mut command = Command::new("bash");
         command.args(["-c", &script]).env("CDI", &self.cdi).env("SOURCE", source);
-        command.env("TARGET", self.memory.disk()).env("CA", &self.trusted);
+        command.env("TARGET", self.disk()).env("CA", &self.trusted);
         command.env("REPORT", self.report());
         command
     }
@@ -218,31 +222,6 @@ impl Bench<'_> {
 fn futex_calls(table: &str) -> u64 {
     let line = table.lines().find(|line| line.split_whitespace().last() == Some("futex"));
     line.and_then(|line| line.split_whitespace().nth(3)).map_or(0, |n| n.parse().unwrap_or(0))
-}
-
-/// A file system in memory. Unmounted when dropped.
-struct Memory(PathBuf);
-
-impl Memory {
-    fn mount(work: &Path) -> Result<Self> {
-        let folder = work.join(MOUNTED);
-        fs::create_dir(&folder).context("cannot make a mount point")?;
-        let path = folder.display().to_string();
-        shell::output("mount", &["-t", "tmpfs", "-o", "size=8g", "bench", &path])?;
-        Ok(Self(folder))
-    }
-
-    fn disk(&self) -> String {
-        self.0.join("disk.img").display().to_string()
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        if let Err(error) = shell::output("umount", &[&self.0.display().to_string()]) {
-            eprintln!("bench: {error:#}");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -15,10 +15,19 @@ const MIB: f64 = (1u64 << 20) as f64;
 const LINKS: [(&str, f64); 2] =
     [("25 Gbit/s", 25e9 / 8.0 / GIB), ("100 Gbit/s", 100e9 / 8.0 / GIB)];
 
-/// The median of a figure of an input's runs on a number of cores.
-fn middle(runs: &[Run], input: Input, cores: usize, figure: impl Fn(&Run) -> f64) -> Option<f64> {
+/// A figure of an input's runs on a number of cores, from least to most.
+fn figures(runs: &[Run], input: Input, cores: usize, figure: impl Fn(&Run) -> f64) -> Vec<f64> {
     let same = runs.iter().filter(|run| run.input == input && run.cores == cores);
-    median(&sorted(same.map(figure)))
+    sorted(same.map(figure))
+}
+
+fn middle(runs: &[Run], input: Input, cores: usize, figure: impl Fn(&Run) -> f64) -> Option<f64> {
+    median(&figures(runs, input, cores, figure))
+}
+
+/// The least cores that an input was imported on.
+fn cores_min(runs: &[Run], input: Input) -> Option<usize> {
+    runs.iter().filter(|run| run.input == input).map(|run| run.cores).min()
 }
 
 fn wall(run: &Run) -> f64 {
@@ -40,7 +49,7 @@ struct Model {
 impl Model {
     /// From the runs on one core, or as few as there are.
     fn estimate(runs: &[Run], input: Input) -> Option<Self> {
-        let cores = runs.iter().filter(|run| run.input == input).map(|run| run.cores).min()?;
+        let cores = cores_min(runs, input)?;
         let gib = middle(runs, input, cores, |run| run.bytes("bytesRead"))? / GIB;
         let is_serial =
             input.case.compression() != Compression::None && !input.case.has_many_blocks();
@@ -91,10 +100,9 @@ pub(super) fn markdown(
         let (input, cores) = (first.input, first.cores);
         let figure =
             |figure: &dyn Fn(&Run) -> f64| middle(runs, input, cores, figure).unwrap_or(f64::NAN);
-        let least = runs.iter().filter(|run| run.input == input).map(|run| run.cores).min();
+        let least = cores_min(runs, input);
         let base = least.and_then(|least| middle(runs, input, least, wall)).unwrap_or(f64::NAN);
-        let same = runs.iter().filter(|run| run.input == input && run.cores == cores);
-        let walls = sorted(same.map(wall));
+        let walls = figures(runs, input, cores, wall);
         let (Some(min), Some(max)) = (walls.first(), walls.last()) else { continue };
         let calls = locks.iter().find(|(of, _)| *of == input);
         let calls = calls.map_or("–".into(), |(_, n)| format!("{:.1}", *n as f64 / data_mib));
