@@ -118,7 +118,7 @@ impl Case {
         }
     }
 
-    /// Whether several threads can decompress it.
+    /// Whether it is made of parts that can be decompressed on their own.
     pub fn has_many_blocks(self) -> bool {
         self == Self::RawXzBlocks
     }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the seeds in corpus/compressed, each a small stream of another kind. Needs gzip, pigz, xz, zstd, pzstd, bzip2
-# and lz4.
+# Makes the seeds in corpus/compressed, each a small stream of another kind. Needs gzip, pigz, xz, zstd, pzstd, bzip2,
+# lz4 and python3.
 set -eu
 cd "$(dirname "$0")/corpus/compressed"
 work=$(mktemp -d)
@@ -19,6 +19,14 @@ gzip -n1c /dev/null > gzip-empty
 { gzip -nc "$disk"; printf x | gzip -c; head -c 20 /dev/zero; } > gzip-members-padded
 head -c 1500 "$disk" | pigz -n0c > gzip-stored
 head -c 40 "$disk" | pigz -n11c > gzip-fixed
+# Many blocks, and more content than matches reach back.
+python3 - > gzip-blocks <<'END'
+import random, sys, zlib
+random.seed(1)
+content = b"".join(random.choice([b"one ", b"two ", b"three "]) * random.randint(1, 9) + random.randbytes(2) for _ in range(3000))
+encoder = zlib.compressobj(6, zlib.DEFLATED, 31, 1)
+sys.stdout.buffer.write(encoder.compress(content) + encoder.flush())
+END
 # One byte in BGZF, and the empty member at its end.
 printf '\037\213\010\004\0\0\0\0\0\377\006\0BC\002\0\034\0\113\004\0\103\276\267\350\001\0\0\0' > bgzf
 printf '\037\213\010\004\0\0\0\0\0\377\006\0BC\002\0\033\0\003\0\0\0\0\0\0\0\0\0' >> bgzf

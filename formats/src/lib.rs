@@ -17,6 +17,7 @@ mod lz4;
 pub mod one_pass;
 pub mod qcow2;
 pub mod sniff;
+pub mod speculation;
 pub mod tar;
 pub mod units;
 mod vdi;

@@ -15,7 +15,7 @@
 use std::io::{self, BufRead, Read};
 
 use crate::Error;
-use crate::decompress::{Limits, Next, Walk, read_all_parts};
+use crate::decompress::{Container, Limits, Next, Walk, read_all_parts};
 use crate::sniff::Compression;
 use crate::{gzip, xz, zstd};
 
@@ -99,7 +99,9 @@ impl CompressedUnit {
     /// Decodes it. The last byte is returned only when everything was verified.
     pub fn reader(&self) -> UnitReader<'_> {
         let walk = match self.kind {
-            Compression::Xz => Walk::over(self.kind, Box::new(xz::LoneBlock::new(self.limits))),
+            Compression::Xz => {
+                Walk::<dyn Container>::over(self.kind, Box::new(xz::LoneBlock::new(self.limits)))
+            }
             _ => Walk::new(self.kind, self.limits, 0),
         };
         let walk = walk.beginning_at(self.at);

@@ -154,6 +154,11 @@ impl Lap<'_> {
         self.times.add(activity, now.saturating_sub(self.since));
         self.since = now;
     }
+
+    /// The time since the last call is not counted.
+    pub fn restart(&mut self) {
+        self.since = (self.times.clock)();
+    }
 }
 
 #[cfg(test)]

@@ -11,10 +11,11 @@
 //!
 //! Routes that park nothing leave the last two shares to the source. An image of at most a quarter of the budget may be
 //! parked as a whole: it fills no more of the first two shares than its own length either. Outside the budget: the history of xz and zstd, and
-//! parallel parts of a compressed stream ([`MemoryShares::parts`]).
+//! what is decoded in parallel of a compressed stream ([`MemoryShares::parts`]).
 
 use contract::ByteCount;
 
+use crate::parallel_gzip::CHUNK_MEMORY;
 use crate::plan::Route;
 
 /// Buffers and threads of one import.
@@ -32,6 +33,8 @@ pub struct MemoryShares {
     pub parked: usize,
     /// Bytes of stored parts of a compressed stream and of their decoders.
     pub parts: usize,
+    /// Threads that decode one gzip stream, out of `parts`.
+    pub gzip_threads: usize,
 }
 
 impl MemoryShares {
@@ -65,7 +68,9 @@ pub fn share_memory(budget: ByteCount, cores: usize, readers: usize) -> MemorySh
     let needed = (2 * readers.max(2)).max(workers + 2);
     let buffers = (budget / 2 / buffer_len).max(needed);
     let (receive, parked) = (budget / 4, budget / 8);
-    MemoryShares { buffer_len, buffers, workers, receive, parked, parts: budget.max(PARTS_MIN) }
+    let parts = budget.max(PARTS_MIN);
+    let gzip_threads = cores.min(parts / CHUNK_MEMORY);
+    MemoryShares { buffer_len, buffers, workers, receive, parked, parts, gzip_threads }
 }
 
 /// The cores this process may use: affinity and the quota of its control group count.
@@ -87,6 +92,7 @@ mod tests {
             receive: 8 << 20,
             parked: 4 << 20,
             parts: 48 << 20,
+            gzip_threads: 2,
         };
         assert_eq!(memory, expected);
         let buffers = memory.buffers * memory.buffer_len;

@@ -46,6 +46,7 @@ pub fn transfer(
         pool: Arc::clone(&pool),
         progress: Arc::clone(progress),
         completion,
+        gzip_threads: memory.gzip_threads,
         available,
         held_back: disk.held_back(),
     };

@@ -10,8 +10,8 @@ use crate::shell;
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
 /// Inputs per target, those of the corpus included.
 const RUNS: u32 = 20_000;
-/// Targets whose every input costs checksums of megabytes: fewer.
-const SLOW: &[&str] = &["vhdx"];
+/// Targets whose every input costs checksums of megabytes, or decoding in hundreds of chunks: fewer.
+const SLOW: &[&str] = &["vhdx", "speculation"];
 const SLOW_RUNS: u32 = 4_000;
 /// More than any decoder may use for an input of this size, sanitizer and corpus included.
 const MEMORY_MAX_MIB: u32 = 1024;

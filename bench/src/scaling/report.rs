@@ -51,8 +51,8 @@ impl Model {
     fn estimate(runs: &[Run], input: Input) -> Option<Self> {
         let cores = cores_min(runs, input)?;
         let gib = middle(runs, input, cores, |run| run.bytes("bytesRead"))? / GIB;
-        let is_serial =
-            input.case.compression() != Compression::None && !input.case.has_many_blocks();
+        let is_serial = matches!(input.case.compression(), Compression::Xz | Compression::Zstd)
+            && !input.case.has_many_blocks();
         // Where the cores are shared, waiting for one counts as decompression: of all runs the least.
         let all = runs.iter().filter(|run| run.input == input);
         let serial = sorted(all.map(|run| run.seconds("decompression"))).first().copied()?;
@@ -123,7 +123,8 @@ pub(super) fn markdown(
     }
     text.push_str(
         "\n## Where it saturates\n\nA model, not a measurement: CPU time for each GiB of the image is that on one core, and is shared by any number of \
-         cores; only a stream of one part is decompressed by one thread, which sets the most that any number of cores can do. A cross marks a link that \
+         cores; only one block of xz or frame of zstd is decompressed by one thread, which sets the most that any number of cores can do. On one core \
+         nothing of a gzip member is decoded before what precedes it: more cores take more CPU time, as the table above shows. A cross marks a link that \
          this thread cannot fill.\n\n| Image | CPU s per GiB of the image | At most, GiB of the image/s | Cores that this takes |",
     );
     for (link, _) in LINKS {

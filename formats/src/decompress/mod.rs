@@ -91,9 +91,9 @@ pub(crate) enum Next {
 }
 
 /// A container and how far it has come.
-pub(crate) struct Walk {
+pub(crate) struct Walk<C: ?Sized = dyn Container> {
     kind: Compression,
-    container: Box<dyn Container>,
+    container: Box<C>,
     ahead: Ahead,
     state: ReadState,
 }
@@ -118,8 +118,10 @@ impl Walk {
         };
         Self::over(kind, container)
     }
+}
 
-    pub(crate) fn over(kind: Compression, container: Box<dyn Container>) -> Self {
+impl<C: Container + ?Sized> Walk<C> {
+    pub(crate) fn over(kind: Compression, container: Box<C>) -> Self {
         Self { kind, container, ahead: Ahead::default(), state: ReadState::Between }
     }
 
@@ -166,6 +168,19 @@ impl Walk {
         self.container.window()
     }
 
+    /// The container, while an inline part of it is being read.
+    pub(crate) fn inline(&mut self) -> Option<&mut C> {
+        (self.state == ReadState::Inside).then_some(&mut *self.container)
+    }
+
+    pub(crate) fn ahead(&mut self) -> &mut Ahead {
+        &mut self.ahead
+    }
+
+    pub(crate) fn parts(&mut self) -> (&mut Ahead, &mut C) {
+        (&mut self.ahead, &mut self.container)
+    }
+
     /// The position on the wire.
     pub(crate) fn at(&self) -> u64 {
         self.ahead.at()
@@ -206,8 +221,8 @@ impl Read for Serial<'_> {
 }
 
 /// One `read` of a stream all of whose parts are inline.
-pub(crate) fn read_all_parts(
-    walk: &mut Walk,
+pub(crate) fn read_all_parts<C: Container + ?Sized>(
+    walk: &mut Walk<C>,
     input: &mut dyn BufRead,
     out: &mut [u8],
 ) -> io::Result<usize> {

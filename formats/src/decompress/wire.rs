@@ -26,6 +26,14 @@ impl Ahead {
     fn rest(&self) -> &[u8] {
         &self.bytes[self.used..]
     }
+
+    /// Puts back the last `bytes` taken.
+    pub(crate) fn put_back(&mut self, mut bytes: Vec<u8>) {
+        self.at -= bytes.len() as u64;
+        bytes.extend_from_slice(self.rest());
+        self.bytes = bytes;
+        self.used = 0;
+    }
 }
 
 /// What was put back, followed by the input.
@@ -143,11 +151,8 @@ impl<'a> Wire<'a> {
     }
 
     /// Puts back the last `bytes` taken.
-    pub(crate) fn unread(&mut self, mut bytes: Vec<u8>) {
-        self.ahead.at -= bytes.len() as u64;
-        bytes.extend_from_slice(self.ahead.rest());
-        self.ahead.bytes = bytes;
-        self.ahead.used = 0;
+    pub(crate) fn unread(&mut self, bytes: Vec<u8>) {
+        self.ahead.put_back(bytes);
     }
 
     /// As [`consume`](Self::consume), where 0 bytes mean that the input ended inside of `what`.

@@ -4,6 +4,7 @@
 //! refused. `gzip -d` warns of such bytes and ignores them; here they would be the lost part of a disk.
 
 mod bgzf;
+mod reader;
 
 use std::io;
 
@@ -14,6 +15,7 @@ use crate::decompress::{Container, Next, Wire};
 use crate::inflate::{Inflate, Progress};
 
 pub(crate) use bgzf::begins_with_bgzf;
+pub use reader::GzipReader;
 
 const STREAM: &str = "gzip stream";
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -35,6 +37,8 @@ mod flag {
 pub(crate) struct Gzip {
     unit_max: usize,
     any_member: bool,
+    /// Where the deflate stream of the current member begins.
+    body_at: u64,
     inflate: Inflate,
     /// The deflate stream of the current member is over; its trailer has not been examined.
     body_ended: bool,
@@ -48,6 +52,7 @@ impl Gzip {
         Self {
             unit_max,
             any_member: false,
+            body_at: 0,
             inflate: Inflate::new(),
             body_ended: false,
             crc: Hasher::new(),
@@ -99,6 +104,7 @@ impl Container for Gzip {
             return Ok(Next::Unit(unit));
         }
         read_header(wire)?;
+        self.body_at = wire.at();
         self.inflate.reset();
         self.body_ended = false;
         self.crc.reset();
@@ -111,7 +117,7 @@ impl Container for Gzip {
             let input = wire.fill()?;
             let ended = input.is_empty();
             let outcome = self.inflate.inflate(input, out);
-            let Progress { consumed, decoded } =
+            let Progress { consumed, decoded, .. } =
                 outcome.map_err(|because| wire.corrupt(STREAM, because))?;
             wire.consume(consumed);
             if let Some(rest) = self.inflate.rest() {

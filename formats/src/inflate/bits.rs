@@ -1,6 +1,7 @@
 //! Bits of the input, the lowest of each byte first.
 
 use super::Now;
+use super::output::OutputByte;
 
 /// Bits that were taken from the input but not used yet.
 #[derive(Clone, Copy, Default)]
@@ -13,7 +14,7 @@ pub(super) struct Bits {
 
 impl Bits {
     /// Takes whole bytes of the input while there are any and there is space for them.
-    pub(super) fn refill(&mut self, now: &mut Now<'_>) {
+    pub(super) fn refill<B>(&mut self, now: &mut Now<'_, B>) {
         while self.count <= 55
             && let Some(byte) = now.input.get(now.at)
         {
@@ -24,7 +25,7 @@ impl Bits {
     }
 
     /// The next `n` bits, up to 32, if the input has them.
-    pub(super) fn take(&mut self, n: u32, now: &mut Now<'_>) -> Option<u32> {
+    pub(super) fn take<B>(&mut self, n: u32, now: &mut Now<'_, B>) -> Option<u32> {
         self.refill(now);
         (self.count >= n).then(|| {
             let bits = self.buffer & ((1 << n) - 1);
@@ -44,17 +45,17 @@ impl Bits {
     }
 
     /// Copies up to `n` bytes to the output, as far as there are input and space. Only at an aligned position.
-    pub(super) fn copy_bytes(&mut self, n: usize, now: &mut Now<'_>) -> usize {
+    pub(super) fn copy_bytes<B: OutputByte>(&mut self, n: usize, now: &mut Now<'_, B>) -> usize {
         let n = n.min(now.out.len() - now.filled);
         let mut copied = 0;
         while copied < n && self.count > 0 {
-            now.out[now.filled] = self.buffer as u8;
+            now.out[now.filled] = B::from(self.buffer as u8);
             self.consume(8);
             now.filled += 1;
             copied += 1;
         }
         let rest = (n - copied).min(now.input.len() - now.at);
-        now.out[now.filled..][..rest].copy_from_slice(&now.input[now.at..][..rest]);
+        B::copy_bytes(&mut now.out[now.filled..][..rest], &now.input[now.at..][..rest]);
         now.filled += rest;
         now.at += rest;
         copied + rest

@@ -162,10 +162,10 @@ impl Codes {
     }
 
     /// The next symbol, or `None` while input, or space for a literal, is missing: it is then still to come.
-    pub(super) fn next(
+    pub(super) fn next<B>(
         &self,
         bits: &mut Bits,
-        now: &mut Now<'_>,
+        now: &mut Now<'_, B>,
     ) -> Result<Option<Symbol>, Invalid> {
         bits.refill(now);
         let mut entry = self.literal(bits.buffer);

@@ -2,6 +2,7 @@
 
 use super::Invalid;
 use super::history::History;
+use super::output::OutputByte;
 
 /// Bytes that [`fast`] may write behind the end of a match.
 pub(super) const OVERRUN: usize = 32;
@@ -9,12 +10,12 @@ pub(super) const OVERRUN: usize = 32;
 /// Copies a match to `out[filled..]`. What follows the match up to [`OVERRUN`] bytes is overwritten too, and has to be
 /// there.
 #[inline(always)]
-pub(super) fn fast(
-    out: &mut [u8],
+pub(super) fn fast<B: OutputByte>(
+    out: &mut [B],
     filled: usize,
     distance: usize,
     len: usize,
-    history: &History,
+    history: &History<B>,
 ) -> Result<(), Invalid> {
     if distance > filled {
         return slow(out, filled, distance, len, history);
@@ -50,15 +51,15 @@ pub(super) fn fast(
 
 /// Copies the `N` bytes that begin `distance` bytes back; `distance` is at least `N`.
 #[inline(always)]
-fn step<const N: usize>(out: &mut [u8], filled: usize, distance: usize) {
+fn step<const N: usize>(out: &mut [impl OutputByte], filled: usize, distance: usize) {
     let (before, after) = out.split_at_mut(filled);
     let from = &before[filled - distance..][..N];
     after[..N].copy_from_slice(from);
 }
 
 /// A match that overlaps itself: the first bytes again and again.
-fn repeat(out: &mut [u8], filled: usize, distance: usize, len: usize) {
-    let mut bytes = [0; 8];
+fn repeat<B: OutputByte>(out: &mut [B], filled: usize, distance: usize, len: usize) {
+    let mut bytes = [B::default(); 8];
     for (at, byte) in bytes.iter_mut().enumerate() {
         *byte = out[filled - distance + at % distance];
     }
@@ -72,12 +73,12 @@ fn repeat(out: &mut [u8], filled: usize, distance: usize, len: usize) {
 
 /// Copies a match that may begin in the history, and not a byte more.
 #[cold]
-pub(super) fn slow(
-    out: &mut [u8],
+pub(super) fn slow<B: OutputByte>(
+    out: &mut [B],
     filled: usize,
     distance: usize,
     len: usize,
-    history: &History,
+    history: &History<B>,
 ) -> Result<(), Invalid> {
     let history = history.as_slice();
     let mut done = 0;

@@ -2,6 +2,7 @@
 
 use super::codes::{Codes, Entry, INVALID_SYMBOL};
 use super::history::History;
+use super::output::OutputByte;
 use super::{Bits, Invalid, Now, copy};
 
 /// A refill looks at so many bytes of the input, and uses all but one at most.
@@ -13,11 +14,11 @@ const OUTPUT_MARGIN: usize = 2 + 258 + copy::OVERRUN;
 
 /// Decodes symbols while there is plenty of input and space. `true`: the block ended.
 #[inline(always)] // into each of the variants in `sys`
-pub(super) fn decode_symbols(
+pub(super) fn decode_symbols<B: OutputByte>(
     bits: &mut Bits,
     codes: &Codes,
-    history: &History,
-    now: &mut Now<'_>,
+    history: &History<B>,
+    now: &mut Now<'_, B>,
 ) -> Result<bool, Invalid> {
     let Some(output_end) = now.out.len().checked_sub(OUTPUT_MARGIN) else { return Ok(false) };
     let mut output = OutputSlice { out: now.out, filled: now.filled };
@@ -86,15 +87,15 @@ pub(super) fn decode_symbols(
 }
 
 /// The output, and how far it is filled.
-struct OutputSlice<'a> {
-    out: &'a mut [u8],
+struct OutputSlice<'a, B> {
+    out: &'a mut [B],
     filled: usize,
 }
 
-impl OutputSlice<'_> {
+impl<B: OutputByte> OutputSlice<'_, B> {
     #[inline(always)]
     fn put(&mut self, byte: u8) {
-        self.out[self.filled] = byte;
+        self.out[self.filled] = B::from(byte);
         self.filled += 1;
     }
 }

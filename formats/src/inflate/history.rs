@@ -1,19 +1,21 @@
 //! What earlier calls decoded: matches reach back 32 KiB.
 
+use super::output::OutputByte;
+
 /// The farthest that a match reaches back.
-const REACH: usize = 32 * 1024;
+pub(super) const REACH: usize = 32 * 1024;
 /// Larger than `REACH`, so that short pieces can be appended without moving the rest each time.
 const CAPACITY: usize = 2 * REACH;
 
 /// The last bytes of the output, at least the last 32 KiB.
-pub(super) struct History {
-    bytes: Box<[u8]>,
+pub(super) struct History<B> {
+    bytes: Box<[B]>,
     len: usize,
 }
 
-impl History {
+impl<B: OutputByte> History<B> {
     pub(super) fn new() -> Self {
-        Self { bytes: vec![0; CAPACITY].into_boxed_slice(), len: 0 }
+        Self { bytes: vec![B::default(); CAPACITY].into_boxed_slice(), len: 0 }
     }
 
     pub(super) fn clear(&mut self) {
@@ -21,11 +23,11 @@ impl History {
     }
 
     /// Bytes that a match can refer to.
-    pub(super) fn as_slice(&self) -> &[u8] {
+    pub(super) fn as_slice(&self) -> &[B] {
         &self.bytes[..self.len]
     }
 
-    pub(super) fn append(&mut self, decoded: &[u8]) {
+    pub(super) fn append(&mut self, decoded: &[B]) {
         let last = &decoded[decoded.len().saturating_sub(REACH)..];
         if self.len + last.len() > CAPACITY {
             let keep = REACH - last.len();

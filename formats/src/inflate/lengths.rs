@@ -46,10 +46,10 @@ impl Default for CodeLengths {
 
 impl CodeLengths {
     /// The lengths, or `None` while input is missing.
-    pub(super) fn read(
+    pub(super) fn read<B>(
         &mut self,
         bits: &mut Bits,
-        now: &mut Now<'_>,
+        now: &mut Now<'_, B>,
     ) -> Result<Option<Lengths<'_>>, Invalid> {
         loop {
             match &mut self.state {

@@ -11,26 +11,29 @@ mod copy;
 mod fast;
 mod history;
 mod lengths;
+mod output;
+pub(crate) mod search;
 mod sys;
 #[cfg(test)]
 mod tests;
 
 use bits::Bits;
 use codes::{Codes, Symbol};
-use history::History;
+use history::{History, REACH};
 use lengths::{CodeLengths, Lengths};
+use output::OutputByte;
 
 /// What is wrong with deflate data.
 pub(crate) type Invalid = &'static str;
 
 /// One deflate stream in progress.
-pub(crate) struct Inflate {
+pub(crate) struct Inflate<B = u8> {
     bits: Bits,
     place: DecodePosition,
     /// The current block is the last one.
     last: bool,
     codes: Box<Codes>,
-    history: History,
+    history: History<B>,
 }
 
 /// Where in the stream the next bit is.
@@ -57,9 +60,20 @@ pub(crate) struct Progress {
     pub consumed: usize,
     /// Bytes written to the output.
     pub decoded: usize,
+    /// The next block is the one to stop at.
+    pub at_block: bool,
 }
 
-impl Inflate {
+/// The farthest that a match reaches back, in bytes.
+pub(crate) const WINDOW: usize = REACH;
+
+impl Default for Inflate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<B: OutputByte> Inflate<B> {
     pub(crate) fn new() -> Self {
         Self {
             bits: Bits::default(),
@@ -68,6 +82,17 @@ impl Inflate {
             codes: Codes::new(),
             history: History::new(),
         }
+    }
+
+    /// A decoder at the block that begins at bit `block` of `input`, and how much of `input` it has used. `window`: the
+    /// bytes before it.
+    pub(crate) fn at_block(block: u64, input: &[u8], window: &[B]) -> (Self, usize) {
+        let mut inflate = Self::new();
+        inflate.history.append(window);
+        let byte = (block / 8) as usize;
+        let used = (block % 8) as u32;
+        inflate.bits = Bits { buffer: u64::from(input[byte]) >> used, count: 8 - used };
+        (inflate, byte + 1)
     }
 
     pub(crate) fn reset(&mut self) {
@@ -84,21 +109,68 @@ impl Inflate {
 
     /// Decodes until the stream is over, `out` is full, or `input` is used up: when it returns before the stream is
     /// over and with space left in `out`, all of `input` was used.
-    pub(crate) fn inflate(&mut self, input: &[u8], out: &mut [u8]) -> Result<Progress, Invalid> {
-        let mut now = Now { input, at: 0, out, filled: 0 };
+    pub(crate) fn inflate(&mut self, input: &[u8], out: &mut [B]) -> Result<Progress, Invalid> {
+        self.inflate_up_to(None, input, out)
+    }
+
+    /// As [`inflate`](Self::inflate), but does not enter a block that begins at bit `block` of `input`. The number is
+    /// negative where that bit was taken from the input by an earlier call.
+    pub(crate) fn inflate_up_to(
+        &mut self,
+        block: Option<i64>,
+        input: &[u8],
+        out: &mut [B],
+    ) -> Result<Progress, Invalid> {
+        let mut now = Now { out, stop_at: block, ..Now::reading(input) };
         while self.step(&mut now)? {}
-        let Now { at: consumed, filled: decoded, .. } = now;
+        let Now { at: consumed, filled: decoded, at_block, .. } = now;
         self.history.append(&out[..decoded]);
-        Ok(Progress { consumed, decoded })
+        Ok(Progress { consumed, decoded, at_block })
+    }
+
+    /// As [`inflate`](Self::inflate), behind the first `filled` bytes of `out`, to which matches refer. Nothing is copied
+    /// to the history: it is what precedes `out`.
+    pub(crate) fn inflate_behind(
+        &mut self,
+        filled: usize,
+        input: &[u8],
+        out: &mut [B],
+    ) -> Result<Progress, Invalid> {
+        let mut now = Now { out, filled, ..Now::reading(input) };
+        while self.step(&mut now)? {}
+        let Now { at: consumed, filled: end, at_block, .. } = now;
+        Ok(Progress { consumed, decoded: end - filled, at_block })
+    }
+
+    pub(crate) fn append_to_history(&mut self, decoded: &[B]) {
+        self.history.append(decoded);
+    }
+
+    /// Bytes of history that the next match can refer to, up to [`WINDOW`].
+    pub(crate) fn window(&self) -> &[B] {
+        let history = self.history.as_slice();
+        &history[history.len().saturating_sub(WINDOW)..]
+    }
+
+    /// The same decoder with another history: its last [`WINDOW`] bytes at most.
+    pub(crate) fn with_window<C: OutputByte>(self, window: &[C]) -> Inflate<C> {
+        let Self { bits, place, last, codes, .. } = self;
+        let mut history = History::new();
+        history.append(window);
+        Inflate { bits, place, last, codes, history }
     }
 
     /// One block header, run of symbols or the like. `false`: input or space is missing, or the stream is over.
-    fn step(&mut self, now: &mut Now<'_>) -> Result<bool, Invalid> {
+    fn step(&mut self, now: &mut Now<'_, B>) -> Result<bool, Invalid> {
         match &mut self.place {
             DecodePosition::BlockHeader => {
                 if self.last {
                     self.place = DecodePosition::End;
                     return Ok(true);
+                }
+                if now.stop_at == Some(now.at as i64 * 8 - i64::from(self.bits.count)) {
+                    now.at_block = true;
+                    return Ok(false);
                 }
                 let Some(header) = self.bits.take(3, now) else { return Ok(false) };
                 self.last = header & 1 == 1;
@@ -154,7 +226,7 @@ impl Inflate {
     }
 
     /// Symbols of a block: in bulk while both buffers are far from their ends, else one by one.
-    fn symbols(&mut self, now: &mut Now<'_>) -> Result<bool, Invalid> {
+    fn symbols(&mut self, now: &mut Now<'_, B>) -> Result<bool, Invalid> {
         loop {
             if sys::decode_symbols(&mut self.bits, &self.codes, &self.history, now)? {
                 self.place = DecodePosition::BlockHeader;
@@ -167,7 +239,7 @@ impl Inflate {
                     return Ok(true);
                 }
                 Some(Symbol::Literal(byte)) => {
-                    now.out[now.filled] = byte;
+                    now.out[now.filled] = B::from(byte);
                     now.filled += 1;
                 }
                 Some(Symbol::Match { len, distance }) => {
@@ -180,9 +252,20 @@ impl Inflate {
 }
 
 /// The buffers of one call, and how far they are used.
-struct Now<'a> {
+struct Now<'a, B> {
     input: &'a [u8],
     at: usize,
-    out: &'a mut [u8],
+    out: &'a mut [B],
     filled: usize,
+    /// The bit of `input` where to stop if a block begins there.
+    stop_at: Option<i64>,
+    /// It did.
+    at_block: bool,
+}
+
+impl<'a, B> Now<'a, B> {
+    /// Input alone.
+    fn reading(input: &'a [u8]) -> Self {
+        Self { input, at: 0, out: &mut [], filled: 0, stop_at: None, at_block: false }
+    }
 }

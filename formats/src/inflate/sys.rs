@@ -4,14 +4,15 @@
 
 use super::codes::Codes;
 use super::history::History;
+use super::output::OutputByte;
 use super::{Bits, Invalid, Now, fast};
 
 /// As [`fast::decode_symbols`].
-pub(super) fn decode_symbols(
+pub(super) fn decode_symbols<B: OutputByte>(
     bits: &mut Bits,
     codes: &Codes,
-    history: &History,
-    now: &mut Now<'_>,
+    history: &History<B>,
+    now: &mut Now<'_, B>,
 ) -> Result<bool, Invalid> {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") {
@@ -23,11 +24,11 @@ pub(super) fn decode_symbols(
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "bmi1,bmi2")]
-fn with_bmi2(
+fn with_bmi2<B: OutputByte>(
     bits: &mut Bits,
     codes: &Codes,
-    history: &History,
-    now: &mut Now<'_>,
+    history: &History<B>,
+    now: &mut Now<'_, B>,
 ) -> Result<bool, Invalid> {
     fast::decode_symbols(bits, codes, history, now)
 }

@@ -18,6 +18,7 @@ use crate::source::{ByteStream, Source};
 use crate::worker_pool::WorkerPool;
 
 mod cluster_batch;
+mod decompressed;
 pub mod indexed;
 pub mod one_pass;
 pub mod parts;
@@ -42,6 +43,8 @@ pub struct TransferContext<'a> {
     pub pool: Arc<Pool>,
     pub progress: Arc<Progress>,
     pub completion: Arc<CompletionTracker>,
+    /// Threads that decode one gzip stream, where there is one; with fewer than two, the thread that reads it does.
+    pub gzip_threads: usize,
     /// The guest's disk may not be longer.
     pub available: ByteCount,
     /// Guest bytes from 0 on that a restarted process has to write again: see [`Disk::held_back`](crate::Disk::held_back).

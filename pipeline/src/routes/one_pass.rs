@@ -5,16 +5,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use contract::Hasher;
-use formats::decompress;
 use formats::index::Layout;
 use formats::one_pass::{Limits, OnePass, OnePassError, Output};
 use formats::sniff::Compression;
 
+use super::decompressed::Decompressed;
 use super::{Outcome, TransferContext};
 use crate::activity_times::Activity;
+use crate::buffer::{Buffer, Pool};
 use crate::error::Error;
 use crate::io_counters::count_copied;
 use crate::jobs::{GuestPart, Job};
+use crate::parallel_gzip::Piece;
 use crate::wire::Wire;
 
 /// Imports an image with an index out of a stream. `memory` bytes may hold what is parked before the target has to.
@@ -37,6 +39,7 @@ pub fn import_one_pass(
         context,
         virtual_size,
         parking_limited_by: &space.limited_by,
+        begin: 0,
         plain: vec![],
         compressed: vec![],
         failed: None,
@@ -50,22 +53,28 @@ pub fn import_one_pass(
     }
     let mut wire = Wire::new(context.open_stream(), &context.progress, hasher)?;
     {
-        let limits = decompress::Limits::default();
-        let mut reader = decompress::readers(compressions, Box::new(&mut wire), limits);
-        loop {
-            let mut buffer = context.pool.take();
-            let mut fill = || buffer.fill_from(&mut reader, 0);
-            let filled = match compressions {
-                [] => fill(), // copies
-                _ => context.progress.times().measure_decompression(fill),
+        let mut decompressed = Decompressed::new(context, compressions, &mut wire)?;
+        let mut zeroes = None;
+        while let Some(piece) = decompressed.next_piece().map_err(|error| context.explain(error))? {
+            let (buffer, mut left) = match piece {
+                Piece::Data(buffer, range) => {
+                    writer.begin = range.start;
+                    (Arc::new(buffer), range.len() as u64)
+                }
+                Piece::Zeroes(len) => {
+                    writer.begin = 0;
+                    let buffer = zeroes.get_or_insert_with(|| zero_buffer(context));
+                    (Arc::clone(buffer), len)
+                }
             };
-            let range = filled.map_err(|error| context.explain(error))?;
-            if range.is_empty() {
-                break;
+            while left > 0 {
+                let rest = &buffer[writer.begin..];
+                let len = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                let supplied = one_pass.supply(&rest[..len], &mut writer);
+                writer.check(supplied)?;
+                writer.submit(&buffer)?;
+                left -= len as u64;
             }
-            let supplied = one_pass.supply(&buffer[range], &mut writer);
-            writer.check(supplied)?;
-            writer.submit(Arc::new(buffer))?;
         }
     }
     let finished = one_pass.finish(&mut writer);
@@ -77,12 +86,21 @@ pub fn import_one_pass(
     Ok(Outcome { virtual_size, digest, resumed: 0 })
 }
 
+/// The content of runs of zeroes, which come without a buffer.
+fn zero_buffer(context: &TransferContext<'_>) -> Arc<Buffer> {
+    let mut buffer = Pool::new(context.pool.buffer_len(), 1).take();
+    buffer.fill(0);
+    Arc::new(buffer)
+}
+
 /// Collects the parts of the current chunk, and does reads and writes of parked bytes at once.
 struct OnePassWriter<'a> {
     context: &'a TransferContext<'a>,
     virtual_size: u64,
     /// Why no more can be parked.
     parking_limited_by: &'a str,
+    /// Where the supplied bytes begin in their buffer.
+    begin: usize,
     plain: Vec<GuestPart>,
     compressed: Vec<GuestPart>,
     /// The worker pool's failure, passing through the decoder's `io::Error`.
@@ -116,12 +134,17 @@ impl OnePassWriter<'_> {
         Error::NeedsScratch { because }
     }
 
-    fn submit(&mut self, buffer: Arc<crate::buffer::Buffer>) -> Result<(), Error> {
+    /// `range` is of the supplied bytes.
+    fn part_of_buffer(&self, range: Range<usize>, at: u64) -> GuestPart {
+        GuestPart { range: self.begin + range.start..self.begin + range.end, at }
+    }
+
+    fn submit(&mut self, buffer: &Arc<Buffer>) -> Result<(), Error> {
         /// Stored bytes per job: small enough that all threads share the clusters of one buffer.
         const JOB_BYTES: usize = 128 << 10;
         let plain = std::mem::take(&mut self.plain);
         if !plain.is_empty() {
-            self.context.workers.submit(Job::Scan { buffer: Arc::clone(&buffer), parts: plain })?;
+            self.context.workers.submit(Job::Scan { buffer: Arc::clone(buffer), parts: plain })?;
         }
         let mut clusters = vec![];
         let mut bytes = 0;
@@ -131,13 +154,14 @@ impl OnePassWriter<'_> {
             if bytes >= JOB_BYTES {
                 bytes = 0;
                 let clusters = std::mem::take(&mut clusters);
-                let buffer = Arc::clone(&buffer);
+                let buffer = Arc::clone(buffer);
                 self.context.workers.submit(Job::Clusters { buffer, clusters, guard: None })?;
             }
         }
         if clusters.is_empty() {
             return Ok(());
         }
+        let buffer = Arc::clone(buffer);
         self.context.workers.submit(Job::Clusters { buffer, clusters, guard: None })
     }
 
@@ -153,12 +177,12 @@ impl OnePassWriter<'_> {
 
 impl Output for OnePassWriter<'_> {
     fn plain(&mut self, range: Range<usize>, guest: u64) -> io::Result<()> {
-        self.plain.push(GuestPart { range, at: guest });
+        self.plain.push(self.part_of_buffer(range, guest));
         Ok(())
     }
 
     fn compressed(&mut self, range: Range<usize>, guest: u64) -> io::Result<()> {
-        self.compressed.push(GuestPart { range, at: guest });
+        self.compressed.push(self.part_of_buffer(range, guest));
         Ok(())
     }
 
@@ -208,7 +232,6 @@ mod tests {
     use testkit::{Qcow2Options, QemuImg, SparseDisk, arguments};
 
     use super::*;
-    use crate::buffer::Pool;
     use crate::completion::CompletionTracker;
     use crate::counting_sink::CountingSink;
     use crate::jobs::Worker;
@@ -273,6 +296,7 @@ mod tests {
             pool: Arc::clone(&pool),
             progress,
             completion: Arc::new(CompletionTracker::untracked()),
+            gzip_threads: 1,
             available: ByteCount::new(SIZE as u64),
             held_back: 0,
         };

@@ -6,6 +6,7 @@ use formats::decompress::Limits;
 use formats::sniff::Compression;
 use formats::units::{CompressedUnit, Part, Splitter};
 
+use super::decompressed::{Decompressed, SerialPieces};
 use super::{Outcome, TransferContext, stream};
 use crate::error::Error;
 use crate::jobs::Job;
@@ -29,7 +30,10 @@ pub fn import_parts(
     loop {
         match splitter.next(&mut wire).map_err(|error| context.explain(error))? {
             None => break,
-            Some(Part::Inline(mut reader)) => at = stream::copy_decoded(context, &mut reader, at)?,
+            Some(Part::Inline(reader)) => {
+                let pieces = SerialPieces::new(context, Box::new(reader), at);
+                at = stream::copy_decompressed(context, &mut Decompressed::Serial(pieces), at)?;
+            }
             Some(Part::Unit(unit)) => {
                 let begin = at;
                 at = at.saturating_add(unit.decoded_len());

@@ -1,16 +1,16 @@
 //! The route in order: the bytes, decompressed or not, are the disk from its first byte to its last.
 
-use std::io::Read;
 use std::sync::Arc;
 
 use contract::Hasher;
-use formats::decompress::{Limits, readers};
 use formats::sniff::Compression;
 
+use super::decompressed::Decompressed;
 use super::{Outcome, SEGMENT, TransferContext};
 use crate::error::Error;
 use crate::feeder::Feeder;
-use crate::jobs::{GuestPart, Job, SegmentGuard};
+use crate::jobs::{GuestPart, Job, SegmentGuard, Write};
+use crate::parallel_gzip::Piece;
 use crate::wire::Wire;
 
 /// Imports a raw disk as it comes, from the byte where an earlier process left it.
@@ -81,7 +81,7 @@ fn hash_again(context: &TransferContext<'_>, done: u64, hasher: &mut Hasher) -> 
     Ok(())
 }
 
-/// Imports a compressed raw disk: decoding fills aligned buffers, the worker pool does the rest.
+/// Imports a compressed raw disk: decoding fills aligned buffers, the worker pool writes them.
 ///
 /// # Errors
 /// Of the source, the decoder, the worker pool, and [`Error::TooLarge`].
@@ -92,35 +92,38 @@ pub fn import_compressed(
 ) -> Result<Outcome, Error> {
     let mut wire = Wire::new(context.open_stream(), &context.progress, hasher)?;
     let virtual_size = {
-        let mut reader = readers(compressions, Box::new(&mut wire), Limits::default());
-        copy_decoded(context, &mut reader, 0)?
+        let mut decompressed = Decompressed::new(context, compressions, &mut wire)?;
+        copy_decompressed(context, &mut decompressed, 0)?
     };
     context.workers.drain()?;
     let digest = wire.finish().map_err(|error| context.explain(error))?;
     Ok(Outcome { virtual_size: context.end_of_raw(virtual_size)?, digest, resumed: 0 })
 }
 
-/// Hands all that `reader` gives to the worker pool, for guest addresses from `at` on, and returns where it ended.
+/// Submits all content to the worker pool, for guest addresses from `at` on, and returns where it ended.
 ///
 /// # Errors
-/// Of the reader, the worker pool, and [`Error::TooLarge`].
-pub fn copy_decoded(
+/// Of the source, the decoder, the worker pool, and [`Error::TooLarge`].
+pub fn copy_decompressed(
     context: &TransferContext<'_>,
-    reader: &mut dyn Read,
+    decompressed: &mut Decompressed<'_>,
     mut at: u64,
 ) -> Result<u64, Error> {
-    loop {
-        let mut buffer = context.pool.take();
-        let times = context.progress.times();
-        let filled = times.measure_decompression(|| buffer.fill_from(reader, at));
-        let range = filled.map_err(|error| context.explain(error))?;
-        if range.is_empty() {
-            return Ok(at);
-        }
+    while let Some(piece) = decompressed.next_piece().map_err(|error| context.explain(error))? {
         let begin = at;
-        at += range.len() as u64;
+        at = at.saturating_add(piece.len());
         context.check_fits(at)?;
-        let parts = vec![GuestPart { range, at: begin }];
-        context.workers.submit(Job::Scan { buffer: Arc::new(buffer), parts })?;
+        let job = match piece {
+            Piece::Data(buffer, range) => {
+                let parts = vec![GuestPart { range, at: begin }];
+                Job::Scan { buffer: Arc::new(buffer), parts }
+            }
+            Piece::Zeroes(len) => {
+                let writes = vec![Write::Zero { at: begin, len }];
+                Job::Writes { buffer: None, writes, guard: None }
+            }
+        };
+        context.workers.submit(job)?;
     }
+    Ok(at)
 }

@@ -1,0 +1,225 @@
+//! Chunks decoded with and without knowing what precedes them have to be the same content.
+
+use std::io::Write;
+
+use flate2::write::DeflateEncoder;
+use libdeflater::{CompressionLvl, Compressor};
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a stream of chunks decodes to, and how many bytes follow it.
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    End(Vec<u8>, usize),
+    /// Before the end of the stream.
+    Truncated(Vec<u8>),
+    Damaged,
+}
+
+/// Numbers of a run.
+#[derive(Default, Debug, PartialEq)]
+struct Counts {
+    chunks: usize,
+    /// Chunks whose speculation came true.
+    adopted: usize,
+}
+
+/// Decodes chunks of `chunk_len` with buffers of `space`.
+fn decode(stream: &[u8], chunk_len: usize, space: usize, memory_max: usize) -> (Outcome, Counts) {
+    let mut content = Vec::new();
+    let mut counts = Counts::default();
+    let mut body = BodyDecoder::new(Inflate::new());
+    let mut out = vec![0xee; space];
+    let mut chunks = stream.chunks(chunk_len);
+    while let Some(chunk) = chunks.next() {
+        let speculation = Speculation::decode(chunk, SpeculationMemory::new(memory_max)).ok();
+        let mut decoder = ChunkDecoder::new(chunk, body, speculation);
+        counts.chunks += 1;
+        let mut announced = None;
+        loop {
+            if announced.is_none()
+                && let Some(len) = decoder.prepared_len()
+            {
+                announced = Some((decoder.next_state(), content.len() as u64 + len));
+            }
+            match decoder.decode(&mut out) {
+                Err(_) => return (Outcome::Damaged, counts),
+                Ok(Decoded::Bytes(n)) => content.extend_from_slice(&out[..n]),
+                Ok(Decoded::Zeroes(n)) => content.resize(content.len() + n, 0),
+                Ok(Decoded::ChunkEnd) => break,
+                Ok(Decoded::BodyEnd) => {
+                    let unused = decoder.unused();
+                    let rest: usize = chunks.map(<[u8]>::len).sum();
+                    let behind = unused.len() + rest;
+                    assert_eq!(unused, stream[stream.len() - behind..][..unused.len()]);
+                    return (Outcome::End(content, behind), counts);
+                }
+            }
+        }
+        counts.adopted += usize::from(decoder.was_prepared());
+        body = match announced {
+            Some((body, len)) => {
+                assert_eq!(content.len() as u64, len, "the announced length");
+                body
+            }
+            None => decoder.next_state(),
+        };
+    }
+    (Outcome::Truncated(content), counts)
+}
+
+/// The same without speculation and chunks.
+fn in_order(stream: &[u8]) -> Outcome {
+    let mut decoder = ChunkDecoder::new(stream, BodyDecoder::new(Inflate::new()), None);
+    let (mut content, mut out) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        match decoder.decode(&mut out) {
+            Err(_) => return Outcome::Damaged,
+            Ok(Decoded::Bytes(n)) => content.extend_from_slice(&out[..n]),
+            Ok(Decoded::Zeroes(_)) => unreachable!("nothing is prepared"),
+            Ok(Decoded::ChunkEnd) => return Outcome::Truncated(content),
+            Ok(Decoded::BodyEnd) => return Outcome::End(content, decoder.unused().len()),
+        }
+    }
+}
+
+/// Text, noise, and long runs of zeroes and of something else.
+fn content(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len);
+    let mut state = seed | 1;
+    let mut next = |below: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    while bytes.len() < len {
+        let run = 1 + next(6000);
+        match next(12) {
+            0 => bytes.resize(bytes.len() + 20 * run, 0),
+            1 => bytes.resize(bytes.len() + run, next(256) as u8),
+            2 | 3 => bytes.extend((0..run).map(|_| next(256) as u8)),
+            _ => {
+                for _ in 0..run / 5 {
+                    bytes.extend_from_slice(["one ", "two ", "three "][next(3)].as_bytes());
+                    bytes.push(next(256) as u8);
+                }
+            }
+        }
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+fn zlib(content: &[u8], level: u32) -> Vec<u8> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), flate2::Compression::new(level));
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn libdeflate(content: &[u8], level: i32) -> Vec<u8> {
+    let mut compressor = Compressor::new(CompressionLvl::new(level).unwrap());
+    let mut stream = vec![0; compressor.deflate_compress_bound(content.len())];
+    let len = compressor.deflate_compress(content, &mut stream).unwrap();
+    stream.truncate(len);
+    stream
+}
+
+const PLENTY: usize = 8 << 20;
+
+#[test]
+fn most_chunks_of_a_long_stream_are_decoded_before_what_precedes_them() {
+    let content = content(16 << 20, 1);
+    for stream in [zlib(&content, 6), zlib(&content, 9), libdeflate(&content, 6)] {
+        let (outcome, counts) = decode(&stream, 256 << 10, 1 << 20, PLENTY);
+        assert!(outcome == Outcome::End(content.clone(), 0));
+        assert!(counts.chunks > 10 && counts.adopted + 3 >= counts.chunks, "{counts:?}");
+    }
+}
+
+#[test]
+fn stored_blocks_and_blocks_with_fixed_codes_need_no_speculation() {
+    let noise: Vec<u8> = content(3 << 20, 2);
+    let stored = zlib(&noise, 0);
+    assert!(decode(&stored, 100_000, 1 << 16, PLENTY).0 == Outcome::End(noise, 0));
+    let short = b"one two three ".repeat(3);
+    let fixed = libdeflate(&short, 1);
+    assert_eq!(decode(&fixed, 7, 5, PLENTY).0, Outcome::End(short, 0));
+}
+
+#[test]
+fn runs_of_zeroes_take_no_memory() {
+    let mut content = content(1 << 20, 3);
+    content.resize(64 << 20, 0);
+    content.extend(b"end");
+    let stream = zlib(&content, 6);
+    let half = stream.len() / 2;
+    let memory = SpeculationMemory::new(2 << 20);
+    let Ok(speculation) = Speculation::decode(&stream[half..], memory) else { panic!("no block") };
+    assert!(speculation.content.len() > 60 << 20, "{}", speculation.content.len());
+    let (outcome, counts) = decode(&stream, half, 1 << 20, PLENTY);
+    assert!(outcome == Outcome::End(content, 0));
+    assert!(counts.adopted > 0, "{counts:?}");
+}
+
+#[test]
+fn a_speculation_stops_at_its_limit_of_memory() {
+    let content = vec![7; 64 << 20];
+    let stream = zlib(&[&super::tests::content(1 << 20, 4)[..], &content].concat(), 6);
+    for memory_max in [0, 1, 40_000, 1 << 20] {
+        let memory = SpeculationMemory::new(memory_max);
+        let Ok(speculation) = Speculation::decode(&stream[1000..], memory) else { panic!("block") };
+        assert!(speculation.content.len() <= 2 * memory_max as u64);
+        assert!(matches!(decode(&stream, 1000, 1 << 20, memory_max).0, Outcome::End(..)));
+    }
+}
+
+#[test]
+fn what_follows_the_stream_is_unused() {
+    let content = content(2 << 20, 5);
+    let stream = [&zlib(&content, 6)[..], &[0xa5; 300_000]].concat();
+    for chunk_len in [1000, 70_000, 1 << 20] {
+        let (outcome, _) = decode(&stream, chunk_len, 1 << 16, PLENTY);
+        assert!(outcome == Outcome::End(content.clone(), 300_000), "{chunk_len}");
+    }
+}
+
+#[test]
+fn a_cut_stream_is_truncated_where_it_is_cut() {
+    let stream = zlib(&content(400_000, 6), 6);
+    for cut in (0..stream.len()).step_by(997) {
+        let (outcome, _) = decode(&stream[..cut], 20_000, 1 << 16, PLENTY);
+        assert!(outcome == in_order(&stream[..cut]), "{cut}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn chunks_have_the_content_of_the_stream(
+        seed: u64,
+        len in 0_usize..2_000_000,
+        level in 0_u32..10,
+        chunk_len in 1000_usize..200_000,
+        space in 1_usize..300_000,
+        memory_max in 1_usize..4_000_000,
+    ) {
+        let content = content(len, seed);
+        for stream in [zlib(&content, level), libdeflate(&content, level as i32)] {
+            let (outcome, _) = decode(&stream, chunk_len, space.max(len / 500), memory_max);
+            prop_assert!(outcome == Outcome::End(content.clone(), 0));
+        }
+    }
+
+    #[test]
+    fn damage_is_found_where_it_is_without_chunks(
+        seed: u64,
+        chunk_len in 1000_usize..60_000,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut stream = zlib(&content(500_000, seed), 6);
+        for (at, byte) in changes {
+            *at.get_mut(&mut stream) = byte;
+        }
+        prop_assert!(decode(&stream, chunk_len, 1 << 16, PLENTY).0 == in_order(&stream));
+    }
+}
