@@ -56,7 +56,7 @@ pub use error::Error;
 pub use import::import;
 pub use inspect::inspect;
 pub use options::{Delta, FileSpace, Inspection, Options, Report, SourceFormat, Target};
-pub use parallel_gzip::{ParallelGzipReader, gzip_threads};
+pub use parallel_gzip::decompress;
 pub use probe::{HEAD_LEN, ImageKind, image_kind};
 pub use progress::{Progress, ProgressPhase};
 pub use sink::Sink;

@@ -16,6 +16,30 @@ pub fn pattern(len: u64) -> Vec<u8> {
     bytes
 }
 
+/// Words between random bytes, noise, and runs of zeroes and of other bytes, all of them short: gzip leaves about a third of
+/// it, in many blocks.
+pub fn short_runs(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut next = |bound: usize| random.below(bound as u64) as usize;
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let run = 1 + next(6000);
+        match next(12) {
+            0 => bytes.resize(bytes.len() + 5 * run, 0),
+            1 => bytes.resize(bytes.len() + run, next(256) as u8),
+            2..5 => bytes.extend((0..run).map(|_| next(256) as u8)),
+            _ => {
+                for _ in 0..run / 5 {
+                    bytes.extend_from_slice(["one ", "two ", "three "][next(3)].as_bytes());
+                    bytes.push(next(256) as u8);
+                }
+            }
+        }
+    }
+    bytes.truncate(len);
+    bytes
+}
+
 /// What a run of data consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {

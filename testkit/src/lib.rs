@@ -38,7 +38,7 @@ pub use archive::{ova, tar};
 pub use block_options::{BlockOptions, block_options};
 pub use cgroup::Cgroup;
 pub use compress::{Compressor, Pieces, compress};
-pub use disk::{Fill, SparseDisk, pattern, sparse_disk};
+pub use disk::{Fill, SparseDisk, pattern, short_runs, sparse_disk};
 pub use filesystem::{FileSystem, FileSystemKind};
 pub use http::{Fault, FaultServer, Request};
 pub use imageio::{Ovirt, OvirtState};

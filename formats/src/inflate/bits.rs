@@ -13,6 +13,12 @@ pub(super) struct Bits {
 }
 
 impl Bits {
+    /// The bits from bit `at` of the input to the end of its byte, and the number of bytes up to there.
+    pub(super) fn beginning_at(at: u64, input: &[u8]) -> (Self, usize) {
+        let (byte, used) = ((at / 8) as usize, (at % 8) as u32);
+        (Self { buffer: u64::from(input[byte]) >> used, count: 8 - used }, byte + 1)
+    }
+
     /// Takes whole bytes of the input while there are any and there is space for them.
     pub(super) fn refill<B>(&mut self, now: &mut Now<'_, B>) {
         while self.count <= 55

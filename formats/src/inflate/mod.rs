@@ -8,6 +8,9 @@
 mod bits;
 mod codes;
 mod copy;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // helpers of tests, outside of `#[test]` functions
+pub(crate) mod encoders;
 mod fast;
 mod history;
 mod lengths;
@@ -89,10 +92,9 @@ impl<B: OutputByte> Inflate<B> {
     pub(crate) fn at_block(block: u64, input: &[u8], window: &[B]) -> (Self, usize) {
         let mut inflate = Self::new();
         inflate.history.append(window);
-        let byte = (block / 8) as usize;
-        let used = (block % 8) as u32;
-        inflate.bits = Bits { buffer: u64::from(input[byte]) >> used, count: 8 - used };
-        (inflate, byte + 1)
+        let used;
+        (inflate.bits, used) = Bits::beginning_at(block, input);
+        (inflate, used)
     }
 
     pub(crate) fn reset(&mut self) {

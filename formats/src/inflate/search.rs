@@ -98,9 +98,8 @@ fn has_complete_code(tables: &Tables, input: &[u8], at: u64) -> Option<bool> {
 
 /// Whether the code lengths behind it are those of two complete codes, with an end of the block.
 fn has_valid_lengths(input: &[u8], at: u64) -> bool {
-    let (byte, used) = ((at / 8) as usize, (at % 8) as u32);
-    let mut bits = Bits { buffer: u64::from(input[byte]) >> used, count: 8 - used };
-    let mut now = Now::<u8>::reading(&input[byte + 1..]);
+    let (mut bits, used) = Bits::beginning_at(at, input);
+    let mut now = Now::<u8>::reading(&input[used..]);
     let Some(_) = bits.take(3, &mut now) else { return false };
     let mut lengths = CodeLengths::default();
     let Ok(Some(lengths)) = lengths.read(&mut bits, &mut now) else { return false };

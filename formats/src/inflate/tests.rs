@@ -1,13 +1,11 @@
 //! The same streams through zlib-rs: what one of the two takes or refuses, the other has to take or refuse.
 
-use std::io::Write;
-
-use flate2::write::DeflateEncoder;
 use flate2::{Decompress, FlushDecompress, Status};
-use libdeflater::{CompressionLvl, Compressor};
 use proptest::prelude::*;
+use testkit::Random;
 
 use super::Inflate;
+use super::encoders::{libdeflate, zlib_deflate};
 
 #[derive(Debug, PartialEq)]
 enum Outcome {
@@ -58,12 +56,8 @@ fn zlib(input: &[u8]) -> Outcome {
 /// Text, noise, runs, and repetitions at every distance.
 fn content(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
-    let mut state = seed | 1;
-    let mut next = |below: usize| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
+    let mut random = Random::new(seed);
+    let mut next = |bound: usize| random.below(bound as u64) as usize;
     while bytes.len() < len {
         let run = 1 + next(700);
         match next(5) {
@@ -82,20 +76,6 @@ fn content(len: usize, seed: u64) -> Vec<u8> {
     }
     bytes.truncate(len);
     bytes
-}
-
-fn zlib_deflate(content: &[u8], level: u32) -> Vec<u8> {
-    let mut encoder = DeflateEncoder::new(Vec::new(), flate2::Compression::new(level));
-    encoder.write_all(content).unwrap();
-    encoder.finish().unwrap()
-}
-
-fn libdeflate(content: &[u8], level: i32) -> Vec<u8> {
-    let mut compressor = Compressor::new(CompressionLvl::new(level).unwrap());
-    let mut stream = vec![0; compressor.deflate_compress_bound(content.len())];
-    let len = compressor.deflate_compress(content, &mut stream).unwrap();
-    stream.truncate(len);
-    stream
 }
 
 /// A stream bit by bit, each number with its count of bits.

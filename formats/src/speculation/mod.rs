@@ -77,7 +77,6 @@ pub struct ChunkDecoder<'a> {
     speculation: Option<Speculation>,
     /// What a speculation that came true has decoded.
     prepared: Option<(Content, Window)>,
-    is_adoptable: bool,
     /// What is prepared reaches to the end of the chunk, or of the body.
     is_whole: bool,
 }
@@ -85,15 +84,7 @@ pub struct ChunkDecoder<'a> {
 impl<'a> ChunkDecoder<'a> {
     /// `body` is the state at the beginning of `chunk`, of which `speculation` was made.
     pub fn new(chunk: &'a [u8], body: BodyDecoder, speculation: Option<Speculation>) -> Self {
-        Self {
-            chunk,
-            used: 0,
-            body,
-            speculation,
-            prepared: None,
-            is_adoptable: true,
-            is_whole: false,
-        }
+        Self { chunk, used: 0, body, speculation, prepared: None, is_whole: false }
     }
 
     /// Decodes more into `out`, which is not empty.
@@ -111,7 +102,9 @@ impl<'a> ChunkDecoder<'a> {
                 return Ok(Decoded::BodyEnd);
             }
             let at = self.used;
-            let speculation = self.speculation.as_ref().filter(|_| self.is_adoptable);
+            // Placeholders for what precedes the member must not become bytes.
+            let has_window = self.body.inflate.window().len() == WINDOW;
+            let speculation = self.speculation.as_ref().filter(|_| has_window);
             let block = speculation.map(|s| s.block() as i64 - 8 * at as i64);
             let decoded = self.body.inflate.inflate_up_to(block, &self.chunk[at..], out);
             let Progress { consumed, decoded, at_block } =
@@ -132,14 +125,7 @@ impl<'a> ChunkDecoder<'a> {
     /// The decoder is where the speculation began.
     fn adopt_speculation(&mut self) {
         let Some(speculation) = self.speculation.take() else { return };
-        let window = self.body.inflate.window();
-        // Placeholders for what precedes the member must not become bytes.
-        if window.len() < WINDOW {
-            self.speculation = Some(speculation);
-            self.is_adoptable = false;
-            return;
-        }
-        let window = Window::new(window);
+        let window = Window::new(self.body.inflate.window());
         let (content, end) = speculation.resolve(&window);
         self.used = end.used;
         self.body = BodyDecoder::new(end.decoder);

@@ -1,12 +1,10 @@
 //! Chunks decoded with and without knowing what precedes them have to be the same content.
 
-use std::io::Write;
-
-use flate2::write::DeflateEncoder;
-use libdeflater::{CompressionLvl, Compressor};
 use proptest::prelude::*;
+use testkit::short_runs;
 
 use super::*;
+use crate::inflate::encoders::{libdeflate, zlib_deflate};
 
 /// What a stream of chunks decodes to, and how many bytes follow it.
 #[derive(Debug, PartialEq)]
@@ -84,53 +82,12 @@ fn in_order(stream: &[u8]) -> Outcome {
     }
 }
 
-/// Text, noise, and long runs of zeroes and of something else.
-fn content(len: usize, seed: u64) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len);
-    let mut state = seed | 1;
-    let mut next = |below: usize| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
-    while bytes.len() < len {
-        let run = 1 + next(6000);
-        match next(12) {
-            0 => bytes.resize(bytes.len() + 20 * run, 0),
-            1 => bytes.resize(bytes.len() + run, next(256) as u8),
-            2 | 3 => bytes.extend((0..run).map(|_| next(256) as u8)),
-            _ => {
-                for _ in 0..run / 5 {
-                    bytes.extend_from_slice(["one ", "two ", "three "][next(3)].as_bytes());
-                    bytes.push(next(256) as u8);
-                }
-            }
-        }
-    }
-    bytes.truncate(len);
-    bytes
-}
-
-fn zlib(content: &[u8], level: u32) -> Vec<u8> {
-    let mut encoder = DeflateEncoder::new(Vec::new(), flate2::Compression::new(level));
-    encoder.write_all(content).unwrap();
-    encoder.finish().unwrap()
-}
-
-fn libdeflate(content: &[u8], level: i32) -> Vec<u8> {
-    let mut compressor = Compressor::new(CompressionLvl::new(level).unwrap());
-    let mut stream = vec![0; compressor.deflate_compress_bound(content.len())];
-    let len = compressor.deflate_compress(content, &mut stream).unwrap();
-    stream.truncate(len);
-    stream
-}
-
 const PLENTY: usize = 8 << 20;
 
 #[test]
 fn most_chunks_of_a_long_stream_are_decoded_before_what_precedes_them() {
-    let content = content(16 << 20, 1);
-    for stream in [zlib(&content, 6), zlib(&content, 9), libdeflate(&content, 6)] {
+    let content = short_runs(16 << 20, 1);
+    for stream in [zlib_deflate(&content, 6), zlib_deflate(&content, 9), libdeflate(&content, 6)] {
         let (outcome, counts) = decode(&stream, 256 << 10, 1 << 20, PLENTY);
         assert!(outcome == Outcome::End(content.clone(), 0));
         assert!(counts.chunks > 10 && counts.adopted + 3 >= counts.chunks, "{counts:?}");
@@ -139,8 +96,8 @@ fn most_chunks_of_a_long_stream_are_decoded_before_what_precedes_them() {
 
 #[test]
 fn stored_blocks_and_blocks_with_fixed_codes_need_no_speculation() {
-    let noise: Vec<u8> = content(3 << 20, 2);
-    let stored = zlib(&noise, 0);
+    let noise: Vec<u8> = short_runs(3 << 20, 2);
+    let stored = zlib_deflate(&noise, 0);
     assert!(decode(&stored, 100_000, 1 << 16, PLENTY).0 == Outcome::End(noise, 0));
     let short = b"one two three ".repeat(3);
     let fixed = libdeflate(&short, 1);
@@ -149,10 +106,10 @@ fn stored_blocks_and_blocks_with_fixed_codes_need_no_speculation() {
 
 #[test]
 fn runs_of_zeroes_take_no_memory() {
-    let mut content = content(1 << 20, 3);
+    let mut content = short_runs(1 << 20, 3);
     content.resize(64 << 20, 0);
     content.extend(b"end");
-    let stream = zlib(&content, 6);
+    let stream = zlib_deflate(&content, 6);
     let half = stream.len() / 2;
     let memory = SpeculationMemory::new(2 << 20);
     let Ok(speculation) = Speculation::decode(&stream[half..], memory) else { panic!("no block") };
@@ -165,7 +122,7 @@ fn runs_of_zeroes_take_no_memory() {
 #[test]
 fn a_speculation_stops_at_its_limit_of_memory() {
     let content = vec![7; 64 << 20];
-    let stream = zlib(&[&super::tests::content(1 << 20, 4)[..], &content].concat(), 6);
+    let stream = zlib_deflate(&[&short_runs(1 << 20, 4)[..], &content].concat(), 6);
     for memory_max in [0, 1, 40_000, 1 << 20] {
         let memory = SpeculationMemory::new(memory_max);
         let Ok(speculation) = Speculation::decode(&stream[1000..], memory) else { panic!("block") };
@@ -175,9 +132,29 @@ fn a_speculation_stops_at_its_limit_of_memory() {
 }
 
 #[test]
+fn a_stream_whose_content_just_fills_the_memory_is_complete() {
+    let content = short_runs(200_000, 7);
+    let stream = zlib_deflate(&content, 6);
+    let chunk_len = stream.len().div_ceil(2);
+    let decoded_ahead = |memory_max| {
+        let memory = SpeculationMemory::new(memory_max);
+        Speculation::decode(&stream[chunk_len..], memory).map_or(0, |s| s.content.len())
+    };
+    let all = decoded_ahead(PLENTY);
+    let sizes: Vec<usize> = (0..content.len()).collect();
+    let enough = sizes.partition_point(|memory_max| decoded_ahead(*memory_max) < all);
+    assert!(enough > 1000);
+    // With a little less, the whole chunk is used, and the decoder has not written all that it has.
+    for memory_max in enough - 300..=enough {
+        let (outcome, _) = decode(&stream, chunk_len, 1 << 16, memory_max);
+        assert!(outcome == Outcome::End(content.clone(), 0), "{memory_max}");
+    }
+}
+
+#[test]
 fn what_follows_the_stream_is_unused() {
-    let content = content(2 << 20, 5);
-    let stream = [&zlib(&content, 6)[..], &[0xa5; 300_000]].concat();
+    let content = short_runs(2 << 20, 5);
+    let stream = [&zlib_deflate(&content, 6)[..], &[0xa5; 300_000]].concat();
     for chunk_len in [1000, 70_000, 1 << 20] {
         let (outcome, _) = decode(&stream, chunk_len, 1 << 16, PLENTY);
         assert!(outcome == Outcome::End(content.clone(), 300_000), "{chunk_len}");
@@ -186,7 +163,7 @@ fn what_follows_the_stream_is_unused() {
 
 #[test]
 fn a_cut_stream_is_truncated_where_it_is_cut() {
-    let stream = zlib(&content(400_000, 6), 6);
+    let stream = zlib_deflate(&short_runs(400_000, 6), 6);
     for cut in (0..stream.len()).step_by(997) {
         let (outcome, _) = decode(&stream[..cut], 20_000, 1 << 16, PLENTY);
         assert!(outcome == in_order(&stream[..cut]), "{cut}");
@@ -203,8 +180,8 @@ proptest! {
         space in 1_usize..300_000,
         memory_max in 1_usize..4_000_000,
     ) {
-        let content = content(len, seed);
-        for stream in [zlib(&content, level), libdeflate(&content, level as i32)] {
+        let content = short_runs(len, seed);
+        for stream in [zlib_deflate(&content, level), libdeflate(&content, level as i32)] {
             let (outcome, _) = decode(&stream, chunk_len, space.max(len / 500), memory_max);
             prop_assert!(outcome == Outcome::End(content.clone(), 0));
         }
@@ -216,7 +193,7 @@ proptest! {
         chunk_len in 1000_usize..60_000,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
-        let mut stream = zlib(&content(500_000, seed), 6);
+        let mut stream = zlib_deflate(&short_runs(500_000, seed), 6);
         for (at, byte) in changes {
             *at.get_mut(&mut stream) = byte;
         }

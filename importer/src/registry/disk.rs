@@ -11,13 +11,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use bytes::Bytes;
-use formats::decompress::{Limits, reader};
-use formats::sniff::{Compression, SNIFF_BYTES, Sniffed, sniff};
+use formats::sniff::{SNIFF_BYTES, Sniffed, sniff};
 use formats::tar::Archive;
 use parking_lot::Mutex;
-use pipeline::{
-    ByteStream, ParallelGzipReader, Pool, Source, SourceError, SourceFacts, Wire, gzip_threads,
-};
+use pipeline::{ByteStream, Pool, Source, SourceError, SourceFacts, Wire, decompress};
 
 use super::image::Image;
 use super::image_error::ContainerImageError;
@@ -311,13 +308,7 @@ fn plain<'a>(wire: &'a mut Wire) -> io::Result<Box<dyn Read + Send + 'a>> {
     let whole: Box<dyn BufRead + Send + 'a> = Box::new(Cursor::new(head).chain(wire));
     Ok(match seen {
         Sniffed::Compressed(kind) => {
-            let threads = gzip_threads();
-            let decoded: Box<dyn Read + Send + 'a> = match kind {
-                Compression::Gzip if threads > 1 => {
-                    Box::new(ParallelGzipReader::new(whole, threads).map_err(io::Error::other)?)
-                }
-                _ => reader(kind, whole, Limits::default()),
-            };
+            let decoded = decompress(kind, whole).map_err(io::Error::other)?;
             // Headers come out of the buffer, large reads past it: a decoder is faster with large ones.
             Box::new(BufReader::with_capacity(BETWEEN, decoded))
         }

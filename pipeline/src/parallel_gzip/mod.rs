@@ -30,7 +30,7 @@ use crate::io_counters::count_copied;
 use crate::progress::Progress;
 use crate::sink::ALIGNMENT;
 use crate::worker_pool::WorkerPool;
-pub use read::{ParallelGzipReader, gzip_threads};
+pub use read::decompress;
 
 use chunk::{ChunkJob, ChunkMessage, ChunkWorker, StateBefore};
 
@@ -151,7 +151,7 @@ impl<R: BufRead> ParallelGzip<R> {
                     self.at += len;
                     return Ok(Some(Piece::Zeroes(len)));
                 }
-                None if self.lent.is_some() => self.take_back(None)?,
+                None if self.lent.is_some() => (), // it was lent before it had any content
                 None if self.tail.is_empty() => return Ok(None),
                 None => {
                     let mut buffer = self.pool.take();
@@ -195,12 +195,13 @@ impl<R: BufRead> ParallelGzip<R> {
         Ok((!range.is_empty()).then_some(Piece::Data(buffer, range)))
     }
 
-    /// The next piece of a body that is lent. `None`: the input has ended before the body.
+    /// The next piece of a body that is lent, or of what follows it.
     fn take_piece(&mut self) -> io::Result<Option<Piece>> {
         loop {
             self.queue_chunks()?;
             let (Some(chunk), Some(lent)) = (self.chunks.front(), &mut self.lent) else {
-                return Ok(None);
+                self.take_back(None)?;
+                return self.read_piece();
             };
             match chunk.recv().map_err(|_| panicked())? {
                 ChunkMessage::Piece(piece) => return Ok(Some(piece)),

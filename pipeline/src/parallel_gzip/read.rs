@@ -3,37 +3,40 @@
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
+use formats::decompress::{Limits, reader};
+use formats::sniff::Compression;
+
 use super::{ParallelGzip, Piece};
 use crate::error::Error;
 use crate::io_counters::copy_counted;
 use crate::memory::{MEMORY_MIN, cores, share_memory};
-use crate::progress::Progress;
+
+/// Undoes one compression of what is no disk: as [`formats::decompress::reader`], with several threads for gzip where
+/// there are several cores.
+///
+/// # Errors
+/// When the operating system gives no thread.
+pub fn decompress<'a>(
+    kind: Compression,
+    input: Box<dyn BufRead + Send + 'a>,
+) -> Result<Box<dyn Read + Send + 'a>, Error> {
+    const PIECE: usize = 256 << 10;
+    let threads = share_memory(MEMORY_MIN, cores(), 1).gzip_threads;
+    if kind != Compression::Gzip || threads < 2 {
+        return Ok(reader(kind, input, Limits::default()));
+    }
+    let gzip = ParallelGzip::new(input, threads, PIECE, &Arc::default())?;
+    Ok(Box::new(GzipReader { gzip, piece: None }))
+}
 
 /// A gzip stream that several threads decode.
-pub struct ParallelGzipReader<R> {
+struct GzipReader<R> {
     gzip: ParallelGzip<R>,
     /// What is left of the last piece.
     piece: Option<Piece>,
 }
 
-/// How many threads are worth it on this machine. With fewer than two, [`formats::decompress::reader`] does the same for less.
-pub fn gzip_threads() -> usize {
-    share_memory(MEMORY_MIN, cores(), 1).gzip_threads
-}
-
-impl<R: BufRead> ParallelGzipReader<R> {
-    /// Decodes `input` from its start on so many threads.
-    ///
-    /// # Errors
-    /// When the operating system gives no thread.
-    pub fn new(input: R, threads: usize) -> Result<Self, Error> {
-        const PIECE: usize = 256 << 10;
-        let progress = Arc::new(Progress::default());
-        Ok(Self { gzip: ParallelGzip::new(input, threads, PIECE, &progress)?, piece: None })
-    }
-}
-
-impl<R: BufRead> Read for ParallelGzipReader<R> {
+impl<R: BufRead> Read for GzipReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if out.is_empty() {
             return Ok(0);

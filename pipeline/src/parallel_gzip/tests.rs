@@ -6,34 +6,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use formats::decompress::{Limits, reader};
 use proptest::prelude::*;
+use testkit::short_runs;
 
 use super::*;
-
-/// Text, noise and long runs of zeroes: about a third of it is left when compressed.
-fn content(len: usize, seed: u64) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len);
-    let mut state = seed | 1;
-    let mut next = |below: usize| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
-    while bytes.len() < len {
-        let run = 1 + next(6000);
-        match next(12) {
-            0 => bytes.resize(bytes.len() + 5 * run, 0),
-            1..5 => bytes.extend((0..run).map(|_| next(256) as u8)),
-            _ => {
-                for _ in 0..run / 5 {
-                    bytes.extend_from_slice(["one ", "two ", "three "][next(3)].as_bytes());
-                    bytes.push(next(256) as u8);
-                }
-            }
-        }
-    }
-    bytes.truncate(len);
-    bytes
-}
 
 fn gzip(content: &[u8], level: u32) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::new(level));
@@ -71,8 +46,8 @@ fn in_order(stream: &[u8]) -> Result<Vec<u8>, String> {
 
 #[test]
 fn members_of_any_length_are_the_same_content() {
-    let long = content(16 << 20, 1);
-    let short = content(100_000, 2);
+    let long = short_runs(16 << 20, 1);
+    let short = short_runs(100_000, 2);
     let parts = [&short[..], &long, &[], &long[..9 << 20], &short, &long[1000..5 << 20]];
     let stream: Vec<u8> =
         parts.iter().zip([6, 9, 6, 2, 1, 0]).flat_map(|(part, level)| gzip(part, level)).collect();
@@ -88,7 +63,7 @@ fn members_of_any_length_are_the_same_content() {
 
 #[test]
 fn a_stream_that_ends_early_or_is_damaged_is_refused_as_by_one_thread() {
-    let stream = gzip(&content(12 << 20, 3), 6);
+    let stream = gzip(&short_runs(12 << 20, 3), 6);
     assert!(stream.len() > 3 << 20);
     for cut in [1, 7, 8, 9, 100_000, 400_000, stream.len() - (2 << 20)] {
         let cut = &stream[..stream.len() - cut];
@@ -114,8 +89,22 @@ fn a_stream_that_ends_early_or_is_damaged_is_refused_as_by_one_thread() {
 }
 
 #[test]
+fn a_member_that_begins_with_a_mebibyte_of_nothing_is_decoded_in_parallel_all_the_same() {
+    let content = short_runs(4 << 20, 7);
+    let member = gzip(&content, 6);
+    let (header, body) = member.split_at(10);
+    let empty_blocks = [0, 0, 0, 0xff, 0xff].repeat(SERIAL as usize / 4);
+    let stream = [header, &empty_blocks, body].concat();
+    let progress = Arc::new(Progress::default());
+    let mut gzip = ParallelGzip::new(&stream[..], 2, 1 << 20, &progress).unwrap();
+    assert!(gzip.next_piece().unwrap().is_some());
+    assert!(gzip.lent.is_some());
+    assert!(in_parallel(&stream, 2, 1 << 20).unwrap() == content);
+}
+
+#[test]
 fn a_stream_can_be_left_at_any_piece() {
-    let stream = gzip(&content(8 << 20, 4), 6);
+    let stream = gzip(&short_runs(8 << 20, 4), 6);
     for pieces in [0, 1, 3, 9] {
         let progress = Arc::new(Progress::default());
         let mut gzip = ParallelGzip::new(&stream[..], 3, 1 << 18, &progress).unwrap();
@@ -133,7 +122,7 @@ fn the_input_s_error_comes_through() {
             if self.0.is_empty() { Err(io::Error::other("unplugged")) } else { self.0.read(out) }
         }
     }
-    let stream = gzip(&content(12 << 20, 5), 6);
+    let stream = gzip(&short_runs(12 << 20, 5), 6);
     for len in [5, 500_000, 2 << 20, 3 << 20] {
         let input = io::BufReader::new(Failing(&stream[..len]));
         let progress = Arc::new(Progress::default());
@@ -150,7 +139,7 @@ fn the_input_s_error_comes_through() {
 
 #[test]
 fn time_of_all_threads_is_decompression() {
-    let stream = gzip(&content(12 << 20, 6), 6);
+    let stream = gzip(&short_runs(12 << 20, 6), 6);
     let progress = Arc::new(Progress::default());
     let mut gzip = ParallelGzip::new(&stream[..], 2, 1 << 20, &progress).unwrap();
     while gzip.next_piece().unwrap().is_some() {}
@@ -168,7 +157,7 @@ proptest! {
         threads in 1_usize..6,
         buffer_len in 1_usize..200,
     ) {
-        let whole = content(lens.iter().sum(), seed);
+        let whole = short_runs(lens.iter().sum(), seed);
         let mut rest = &whole[..];
         let mut stream = Vec::new();
         for len in lens {
