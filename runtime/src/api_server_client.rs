@@ -2,9 +2,17 @@
 
 use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower::timeout::TimeoutLayer;
+
+/// Time limit of the head of a response. The API server itself gives up after 60 s, and sends the head of a watch at once.
+/// kube limits the time only as long as there is a connection; a request that is queued while its connection ends would wait
+/// forever (hyper issue 4122).
+const RESPONSE_MAX: Duration = Duration::from_secs(90);
 
 type Cause = Box<dyn StdError + Send + Sync>;
 
@@ -48,7 +56,11 @@ pub async fn api_server_client(
         }
         config.cluster_url = address;
     }
-    Client::try_from(config).map_err(|error| ClusterClientError::Client(error.into()))
+    client(config, RESPONSE_MAX).map_err(|error| ClusterClientError::Client(error.into()))
+}
+
+fn client(config: Config, response_max: Duration) -> kube::Result<Client> {
+    Ok(ClientBuilder::try_from(config)?.with_layer(&TimeoutLayer::new(response_max)).build())
 }
 
 async fn read_kubeconfig(path: &Path) -> Result<Config, Cause> {
@@ -64,6 +76,16 @@ mod tests {
         "clusters":[{"name":"here","cluster":{"server":"https://api.example:6443"}}],
         "users":[{"name":"me","user":{"token":"hush"}}],
         "contexts":[{"name":"here","context":{"cluster":"here","user":"me","namespace":"cdi"}}]}"#;
+
+    #[tokio::test]
+    async fn request_without_a_response_is_an_error() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", silent.local_addr().unwrap());
+        let config = Config::new(address.parse().unwrap());
+        let client = client(config, Duration::from_millis(50)).unwrap();
+        let error = client.apiserver_version().await.unwrap_err();
+        assert!(error.to_string().contains("timed out"), "{error}");
+    }
 
     #[tokio::test]
     async fn client_uses_kubeconfig_and_server_flag_or_reports_which_is_invalid() {

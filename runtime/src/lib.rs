@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod metrics_access;
 mod metrics_key;
 mod metrics_tls;
+mod only_request;
 mod program;
 mod random;
 pub mod sandbox;
@@ -44,6 +45,7 @@ pub use exit::exit_process;
 pub use flags::Flags;
 pub use metrics_key::{BadMetricsKey, MetricsKey};
 pub use metrics_tls::MetricsTls;
+pub use only_request::send_only_request;
 pub use program::{environment, start_program};
 pub use random::random_bytes;
 #[cfg(feature = "cluster")]

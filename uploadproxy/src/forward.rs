@@ -11,8 +11,8 @@ use http::{Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use runtime::detect_dead_peer;
 use runtime::tls::wire;
+use runtime::{detect_dead_peer, send_only_request};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -71,9 +71,9 @@ pub async fn forward(
     tls: Arc<ClientConfig>,
     client: IpAddr,
 ) -> Result<Response<Incoming>, Cause> {
-    let mut sender = connect(target, tls).await?;
+    let sender = connect(target, tls).await?;
     let request = Request::from_parts(rewrite_head(parts, target, client), body);
-    let mut response = sender.send_request(request).await?;
+    let mut response = send_only_request(sender, request).await?;
     remove_hop_headers(response.headers_mut());
     // The response comes from a pod in a tenant's namespace, and pages of other tenants share this origin.
     response.headers_mut().remove(header::SET_COOKIE);

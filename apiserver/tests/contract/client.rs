@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
+use runtime::send_only_request;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
@@ -85,7 +86,7 @@ impl Client {
         let name = ServerName::try_from("localhost").unwrap();
         let stream = self.connector.connect(name, stream).await?;
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(io::Error::other)?;
+        let (sender, connection) = handshake.map_err(io::Error::other)?;
         tokio::spawn(connection);
         let mut request = Request::builder()
             .method(method)
@@ -95,7 +96,8 @@ impl Client {
         for (name, value) in &self.headers {
             request = request.header(*name, *value);
         }
-        let response = sender.send_request(request.body(Full::new(body)).unwrap()).await;
+        let request = request.body(Full::new(body)).unwrap();
+        let response = send_only_request(sender, request).await;
         let (head, body) = response.map_err(io::Error::other)?.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();

@@ -16,6 +16,7 @@ use hyper::body::Frame;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use importer::{HttpConnector, HttpOptions};
+use runtime::send_only_request;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 use url::Url;
@@ -118,7 +119,7 @@ impl Server {
     ) -> Result<HttpResponse> {
         let late = |_| format!("{} did not respond in time", self.host);
         let stream = self.connector.dial(PATIENCE).await?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);
         let mut target = url.path().to_owned();
         if let Some(query) = url.query() {
@@ -135,7 +136,7 @@ impl Server {
         request.headers_mut().insert(AUTHORIZATION, token.clone());
         request.headers_mut().extend(headers);
         let exchange = async {
-            let (parts, body) = sender.send_request(request).await?.into_parts();
+            let (parts, body) = send_only_request(sender, request).await?.into_parts();
             let text = Limited::new(body, BODY_MAX).collect().await;
             let text = text.map(|text| text.to_bytes()).unwrap_or_default();
             let text = String::from_utf8_lossy(&text).into_owned();
