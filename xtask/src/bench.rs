@@ -15,8 +15,8 @@ const RUNS: &str = "5";
 const RUNS_OF_A_TRY: &str = "1";
 
 /// Measures what DataVolumes cost the controllers, where nothing but the API server is real. The arguments: how many at once and
-/// how many at the end, or `clones` and how many; and `--dev` for a try that keeps no results. `blank` and how many, or `single`, compares
-/// with upstream CDI's controllers, in a whole cluster.
+/// how many at the end, or `clones` and how many; and `--dev` for a try that keeps no results. `blank` and how many, `single`, or `idle`
+/// compares with upstream CDI, in a whole cluster.
 ///
 /// # Errors
 /// When a build fails, or the cluster, or the measurement does not end in time.
@@ -28,10 +28,12 @@ pub fn control_plane(arguments: &[&str]) -> Result<()> {
         ["blank", number, "--dev"] => return in_whole_cluster(&["blank", number], true),
         ["single"] => return in_whole_cluster(&["single"], false),
         ["single", "--dev"] => return in_whole_cluster(&["single"], true),
+        ["idle"] => return at_rest(false),
+        ["idle", "--dev"] => return at_rest(true),
         [what, number] => (*what, *number, false),
         [what, number, "--dev"] => (*what, *number, true),
         _ => bail!(
-            "`bench control-plane` takes VOLUMES IDLE, clones CLONES, blank VOLUMES or single, and --dev, not {}",
+            "`bench control-plane` takes VOLUMES IDLE, clones CLONES, blank VOLUMES, single or idle, and --dev, not {}",
             arguments.join(" ")
         ),
     };
@@ -60,8 +62,20 @@ pub fn control_plane(arguments: &[&str]) -> Result<()> {
 /// Measures how long DataVolumes take, by our controllers and by upstream CDI's alternately, in the cluster of the tests: `blank` and
 /// how many at once, or `single`.
 fn in_whole_cluster(what: &[&str], is_try: bool) -> Result<()> {
+    let (_, install, runs) = profile(is_try);
+    measure(&[what, &[runs]].concat(), is_try, || cluster::run(install))
+}
+
+/// Measures the memory of upstream CDI's installation and of ours, in a cluster where nothing is installed before.
+fn at_rest(is_try: bool) -> Result<()> {
+    let (profile, ..) = profile(is_try);
+    measure(&["idle"], is_try, || cluster::load_images(profile))
+}
+
+/// Runs the program that measures with `words`, in a new cluster after `prepare`.
+fn measure(words: &[&str], is_try: bool, prepare: impl FnOnce() -> Result<()>) -> Result<()> {
     deps::install(&deps::everything())?;
-    let (profile, install, runs) = profile(is_try);
+    let (profile, ..) = profile(is_try);
     if is_try {
         shell::run(&mut cluster::cargo_build_all())?;
     } else {
@@ -72,9 +86,8 @@ fn in_whole_cluster(what: &[&str], is_try: bool) -> Result<()> {
     cluster::upstream_importer()?;
     cluster::virtctl()?;
     let outcome = cluster::run(&["up"]).and_then(|()| {
-        cluster::run(install)?;
-        let mut measure = shell::program("target/debug/control-plane", what);
-        measure.arg(runs);
+        prepare()?;
+        let mut measure = shell::program("target/debug/control-plane", words);
         if !is_try {
             measure.arg("bench/results");
         }

@@ -12,9 +12,13 @@
 //!
 //! `control-plane single RUNS [FOLDER]`: in such a cluster, one DataVolume at a time of several kinds; how often; the directory
 //! of the figures.
+//!
+//! `control-plane idle [FOLDER]`: in a cluster where nothing is installed and the images of the release are loaded, the memory of
+//! upstream's installation and of ours at rest; the directory of the figures.
 
 mod blank;
 mod clones;
+mod idle;
 mod meter;
 mod namespaces;
 mod reference;
@@ -52,7 +56,7 @@ const IDLE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 const HELP: &str = "control-plane CONTROLLER (VOLUMES IDLE [FOLDER] | clones CLONES [FOLDER]), or \
-    control-plane (blank VOLUMES RUNS | single RUNS) [FOLDER]";
+    control-plane (blank VOLUMES RUNS | single RUNS | idle) [FOLDER]";
 
 fn main() -> Result<()> {
     let words: Vec<_> = std::env::args().skip(1).collect();
@@ -66,6 +70,11 @@ fn main() -> Result<()> {
             let figures = runtime.block_on(single::measure(&state, runs.parse()?))?;
             let text = report::of_single(&about, &figures);
             (folder.first().map(|folder| (*folder, "single", figures)), text)
+        }
+        ["idle", ref folder @ ..] => {
+            let figures = runtime.block_on(idle::measure(&state))?;
+            let text = report::of_idle(&about, &figures);
+            (folder.first().map(|folder| (*folder, "idle", figures)), text)
         }
         ["blank", volumes, runs, ref folder @ ..] => {
             let (volumes, runs) = (volumes.parse()?, runs.parse()?);

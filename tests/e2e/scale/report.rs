@@ -1,5 +1,6 @@
 //! The report of the measurements, as in `bench/results`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use e2e::results::list;
@@ -40,6 +41,12 @@ const OF_BLANK: [(&str, &str, Option<f64>); 7] = [
     ("CPU time of the controllers each, ms", "cpu_ms_each", None),
     ("their memory after it, MiB", "rss_mib", None),
 ];
+
+/// Resident memory of our programs together.
+const IDLE_MAX_MIB: f64 = 45.0;
+/// Figure, and of whose programs.
+const IDLE_COLUMNS: [(&str, &str); 4] =
+    [("rss_mib", "ours"), ("rss_mib", "reference"), ("cpu_ms", "ours"), ("cpu_ms", "reference")];
 
 /// Figures of clones by one way.
 const OF_CLONES: [(&str, &str); 7] = [
@@ -198,6 +205,43 @@ pub fn of_single(about: &Value, figures: &[Value]) -> String {
         };
         let _ = writeln!(text, "| {what} | {cross}{ours} | {compared} | ≤ {goal} |");
     }
+    text
+}
+
+/// The usage of the programs of both installations at rest.
+pub fn of_idle(about: &Value, figures: &[Value]) -> String {
+    let date = about["date"].as_str().unwrap_or_default();
+    let mut text = format!("# The control plane at rest, {date}\n\n");
+    text += "Made by `cargo xtask bench control-plane idle`: upstream CDI is installed by its operator, built from the pinned module, \
+             and then taken over by ours, in the cluster of the tests, where everything is real. Each is measured once, two minutes \
+             after it is available: the resident memory of each program, files that it shares included, and its CPU time in the last \
+             minute. There are no DataVolumes. A cross marks a goal that is missed.\n\n";
+    list(&mut text, about);
+    text += "\n| Program | ours, MiB | upstream's, MiB | ours, CPU ms | upstream's, CPU ms |\n|---|---|---|---|---|\n";
+    let sums = |is_included: &dyn Fn(&str) -> bool| {
+        let sum = |(key, whose): (&str, &str)| {
+            let is_of_them = |figure: &&Value| {
+                figure["by"] == whose && figure["program"].as_str().is_some_and(is_included)
+            };
+            figures.iter().filter(is_of_them).filter_map(|figure| figure[key].as_f64()).sum::<f64>()
+        };
+        IDLE_COLUMNS.map(sum)
+    };
+    let programs: BTreeSet<_> =
+        figures.iter().filter_map(|figure| figure["program"].as_str()).collect();
+    for program in programs {
+        let [ours, theirs, our_cpu, their_cpu] = sums(&|other| other == program);
+        let _ = writeln!(
+            text,
+            "| {program} | {ours:.0} | {theirs:.0} | {our_cpu:.0} | {their_cpu:.0} |"
+        );
+    }
+    let [ours, theirs, our_cpu, their_cpu] = sums(&|_| true);
+    let cross = if ours > IDLE_MAX_MIB { "✗ " } else { "" };
+    let _ = writeln!(
+        text,
+        "| **all, goal for ours ≤ {IDLE_MAX_MIB} MiB** | {cross}{ours:.0} | {theirs:.0} | {our_cpu:.0} | {their_cpu:.0} |"
+    );
     text
 }
 

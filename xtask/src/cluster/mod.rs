@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::test::{PROGRAMS_ARE_BUILT, Report, note_skipped};
 use crate::{deps, shell};
 
+pub use install::load_images;
 pub use suite::{run as run_tests, run_disturbed, run_with_machines, run_with_two_nodes};
 
 /// What the tests of virtual machines take of KubeVirt: the whole of it, or its launcher alone.
