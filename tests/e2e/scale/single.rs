@@ -212,6 +212,8 @@ impl Sources {
     async fn upload(&self, state: &State, namespace: &str, class: &str) -> Result<()> {
         let mut command = Command::new(Tools::ready(&[VIRTCTL])?.path("virtctl")?);
         command.args(["image-upload", "dv", "uploaded", "--insecure", "--volume-mode=block"]);
+        // The profile of the tests' class names none.
+        command.arg("--access-mode=ReadWriteOnce");
         command.arg(format!("--namespace={namespace}")).arg(format!("--storage-class={class}"));
         command.arg(format!("--size={SIZE}"));
         command.arg(format!("--image-path={}", self.upload.path().display()));
