@@ -63,17 +63,20 @@ pub fn control_plane(arguments: &[&str]) -> Result<()> {
 /// how many at once, or `single`.
 fn in_whole_cluster(what: &[&str], is_try: bool) -> Result<()> {
     let (_, install, runs) = profile(is_try);
-    measure(&[what, &[runs]].concat(), is_try, || cluster::run(install))
+    measure(&[what, &[runs]].concat(), is_try, |_| cluster::run(install))
 }
 
 /// Measures the memory of upstream CDI's installation and of ours, in a cluster where nothing is installed before.
 fn at_rest(is_try: bool) -> Result<()> {
-    let (profile, ..) = profile(is_try);
-    measure(&["idle"], is_try, || cluster::load_images(profile))
+    measure(&["idle"], is_try, cluster::load_images)
 }
 
 /// Runs the program that measures with `words`, in a new cluster after `prepare`.
-fn measure(words: &[&str], is_try: bool, prepare: impl FnOnce() -> Result<()>) -> Result<()> {
+fn measure(
+    words: &[&str],
+    is_try: bool,
+    prepare: impl FnOnce(Profile) -> Result<()>,
+) -> Result<()> {
     deps::install(&deps::everything())?;
     let (profile, ..) = profile(is_try);
     if is_try {
@@ -86,7 +89,7 @@ fn measure(words: &[&str], is_try: bool, prepare: impl FnOnce() -> Result<()>) -
     cluster::upstream_importer()?;
     cluster::virtctl()?;
     let outcome = cluster::run(&["up"]).and_then(|()| {
-        prepare()?;
+        prepare(profile)?;
         let mut measure = shell::program("target/debug/control-plane", words);
         if !is_try {
             measure.arg("bench/results");

@@ -77,11 +77,11 @@ cargo xtask COMMAND
   bench control-plane blank [VOLUMES] [--dev]
                    how long VOLUMES blank DataVolumes at once (default 60) take, by our controllers and
                    by upstream CDI's alternately, in the cluster of the tests; needs root
-  bench control-plane idle [--dev]
-                   memory and CPU time of upstream CDI's programs and of ours while nothing happens; needs root
   bench control-plane single [--dev]
                    how long one DataVolume of each of several kinds takes, by ours and by upstream CDI's
                    alternately, and `virtctl image-upload`; needs root
+  bench control-plane idle [--dev]
+                   memory and CPU time of upstream CDI's programs and of ours while nothing happens; needs root
   bench hostile [MINUTES] [--dev]
                    three hostile tenants attack at once for MINUTES (default 10) while a fourth works,
                    in the cluster of the tests; fails when they do any harm; needs root

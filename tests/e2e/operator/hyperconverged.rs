@@ -11,8 +11,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::installation::{
-    PATIENCE, apply, condition, kubectl, release_file, remove_by_name,
-    run_where_nothing_is_installed,
+    PATIENCE, apply, kubectl, release_file, remove_by_name, run_where_nothing_is_installed,
 };
 use crate::runbooks::commands_show_programs_and_operator;
 
@@ -75,7 +74,7 @@ fn hyperconverged_object_is_installed_with_the_conditions_it_waits_for() {
 fn state(cdi: &Cdi) -> Option<String> {
     let phase = cdi.status.as_ref()?.phase.as_deref().filter(|phase| !phase.is_empty())?;
     let [available, progressing, degraded] = ["Available", "Progressing", "Degraded"]
-        .map(|kind| condition(cdi, kind).unwrap_or("unset"));
+        .map(|kind| e2e::cdi_condition(cdi, kind).unwrap_or("unset"));
     Some(format!("{phase}: Available {available}, Progressing {progressing}, Degraded {degraded}"))
 }
 

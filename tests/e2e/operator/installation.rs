@@ -1,15 +1,15 @@
 //! The manifests of an installation by an operator, and its state.
 
 use std::future::Future;
-use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use api::v1beta1::Cdi;
-use cluster::{KUBERNETES, Tools};
-use e2e::{MONITORING, NAMESPACE, OPENSHIFT, PAUSE, POPULATORS, REGISTRY, Test, run_alone};
+use e2e::{
+    MONITORING, NAMESPACE, OPENSHIFT, PAUSE, POPULATORS, REGISTRY, Test, is_available, run_alone,
+};
+pub use e2e::{operator_version, release_file};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::discovery::verbs;
 use kube::{Discovery, ResourceExt};
@@ -25,12 +25,6 @@ pub const PROGRAMS: [&str; 3] = ["cdi-apiserver", "cdi-deployment", "cdi-uploadp
 
 /// CRDs that a test creates and deletes.
 pub const STAND_INS: [&str; 3] = [OPENSHIFT, MONITORING, POPULATORS];
-
-/// A file below `deploy/operator`.
-pub fn release_file(name: &str) -> Result<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/operator").join(name);
-    std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
-}
 
 /// `cdi-operator.yaml` of another version: the same images, which installs the same programs.
 pub fn operator_of_version(version: &str) -> Result<String> {
@@ -49,14 +43,6 @@ pub fn operator_of_version(version: &str) -> Result<String> {
     }
     ensure!(documents.iter().any(|text| text.contains(version)), "no OPERATOR_VERSION to change");
     Ok(documents.join("\n---\n"))
-}
-
-/// The version of an operator's manifest.
-pub fn operator_version(manifest: &str) -> Result<String> {
-    let lines: Vec<_> = manifest.lines().collect();
-    let at = lines.iter().position(|line| line.trim() == "- name: OPERATOR_VERSION");
-    let value = at.and_then(|at| lines.get(at + 1)?.trim().strip_prefix("value: "));
-    Ok(value.context("no OPERATOR_VERSION")?.trim_matches('"').to_owned())
 }
 
 /// As [`run_alone`], in a cluster where nothing is installed.
@@ -84,20 +70,8 @@ pub fn allow_plain_registry(test: &Test) -> Result<()> {
 
 /// Runs `kubectl`, without a namespace of its own. `input` is its standard input.
 pub fn kubectl(test: &Test, words: &[&str], input: &str) -> Result<(bool, String)> {
-    let mut command = cluster::kubectl(test.state(), &Tools::ready(&[KUBERNETES])?)?;
-    command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("cannot start kubectl")?;
-    let mut stdin = child.stdin.take().context("kubectl has no standard input")?;
-    let input = input.to_owned();
-    let writer = std::thread::spawn(move || {
-        use std::io::Write;
-        let _ = stdin.write_all(input.as_bytes()); // kubectl may exit before it has read everything
-    });
-    let output = child.wait_with_output().context("cannot wait for kubectl")?;
-    let _ = writer.join();
-    let text =
-        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-    Ok((output.status.success(), text.concat()))
+    let output = e2e::kubectl(test.state(), words, input)?;
+    Ok((output.code == 0, output.stdout + &output.stderr))
 }
 
 /// `kubectl apply`, as an administrator types it.
@@ -123,26 +97,10 @@ pub async fn install(test: &Test) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-pub fn condition<'a>(cdi: &'a Cdi, kind: &str) -> Option<&'a str> {
-    let status = cdi.status.as_ref()?;
-    let mut conditions = status.conditions.as_deref().unwrap_or_default().iter();
-    conditions.find(|condition| condition.type_ == kind).map(|found| found.status.as_str())
-}
-
 /// Waits until the CDI object is deployed in a version, available, and neither progressing nor degraded.
 pub async fn available(test: &Test, version: Option<&str>) -> Result<Cdi> {
     let all = Api::<Cdi>::all(test.client());
-    test.wait_among(&all, CR, "available", |cdi: &Cdi| {
-        let status = cdi.status.as_ref();
-        let observed = status.and_then(|status| status.observed_version.as_deref());
-        let phase = status.and_then(|status| status.phase.as_deref());
-        phase == Some("Deployed")
-            && version.is_none_or(|version| observed == Some(version))
-            && condition(cdi, "Available") == Some("True")
-            && condition(cdi, "Progressing") == Some("False")
-            && condition(cdi, "Degraded") == Some("False")
-    })
-    .await
+    test.wait_among(&all, CR, "available", |cdi: &Cdi| is_available(cdi, version)).await
 }
 
 /// Every kind of object that can be listed.

@@ -1,7 +1,7 @@
 //! Many blank DataVolumes at once in a whole cluster, by our controllers and by upstream CDI's alternately: the time
 //! until all have succeeded, and the requests that the cluster got for it.
 
-use e2e::{NAMESPACE, Usage};
+use e2e::Usage;
 use reference::{Programs, Whose};
 use requests::Requests;
 
@@ -49,14 +49,14 @@ async fn measure_run(
     wait_for(&all, MODES.len()).await?;
     tokio::time::sleep(REST).await;
 
-    let (before, used_before) = (Requests::read(client).await?, usage(&pod)?);
+    let (before, used_before) = (Requests::read(client).await?, Usage::of_pod(&pod)?);
     let begin = Instant::now();
     make_all(&all, "disk", volumes).await?;
     let made = begin.elapsed();
     wait_for(&all, MODES.len() + volumes).await?;
     let seconds = begin.elapsed().as_secs_f64();
     tokio::time::sleep(REST).await;
-    let (asked, used) = (Requests::read(client).await? - before, usage(&pod)?);
+    let (asked, used) = (Requests::read(client).await? - before, Usage::of_pod(&pod)?);
     namespaces::remove(client, namespace).await?;
 
     let each = |count: u64| count as f64 / volumes as f64;
@@ -103,11 +103,4 @@ async fn wait_for(all: &Api<DataVolume>, volumes: usize) -> Result<()> {
         ensure!(begin.elapsed() < PATIENCE, "only {done} of {volumes} have succeeded");
         tokio::time::sleep(GLANCE).await;
     }
-}
-
-/// The usage of a pod's one process.
-fn usage(pod: &str) -> Result<Usage> {
-    let pids = cluster::processes_of_pod(pod)?;
-    let [pid] = pids.as_slice() else { bail!("{NAMESPACE}: {} processes, not one", pids.len()) };
-    Usage::read((*pid).try_into()?)
 }

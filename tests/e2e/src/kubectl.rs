@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use cluster::{KUBERNETES, Tools};
+use cluster::{KUBERNETES, State, Tools};
 use serde_json::Value;
 
 use crate::Test;
@@ -30,28 +30,37 @@ impl KubectlOutput {
     }
 }
 
+/// Runs `kubectl` as the administrator, with `input` as its standard input.
+///
+/// # Errors
+/// When it cannot be started. Its own failure is an exit code.
+pub fn kubectl(state: &State, words: &[&str], input: &str) -> Result<KubectlOutput> {
+    let mut command = cluster::kubectl(state, &Tools::ready(&[KUBERNETES])?)?;
+    command.args(words);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("cannot start kubectl")?;
+    let mut stdin = child.stdin.take().context("kubectl has no standard input")?;
+    let input = input.to_owned();
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(input.as_bytes()); // it may not want all of it
+    });
+    let output = child.wait_with_output().context("cannot wait for kubectl")?;
+    let _ = writer.join();
+    Ok(KubectlOutput {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
 impl Test {
     /// Runs `kubectl` in the test's namespace, with `input` as its standard input.
     ///
     /// # Errors
     /// When it cannot be started. Its own failure is an exit code.
     pub fn kubectl(&self, words: &[&str], input: &str) -> Result<KubectlOutput> {
-        let mut command = cluster::kubectl(self.state(), &Tools::ready(&[KUBERNETES])?)?;
-        command.arg(format!("--namespace={}", self.namespace())).args(words);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("cannot start kubectl")?;
-        let mut stdin = child.stdin.take().context("kubectl has no standard input")?;
-        let input = input.to_owned();
-        let writer = std::thread::spawn(move || {
-            let _ = stdin.write_all(input.as_bytes()); // it may not want all of it
-        });
-        let output = child.wait_with_output().context("cannot wait for kubectl")?;
-        let _ = writer.join();
-        Ok(KubectlOutput {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        let namespace = format!("--namespace={}", self.namespace());
+        kubectl(self.state(), &[&[namespace.as_str()], words].concat(), input)
     }
 
     /// The same for a command that has to succeed.

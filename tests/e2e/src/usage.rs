@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// Linux counts time on a processor in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
@@ -36,5 +36,17 @@ impl Usage {
             Ok::<_, anyhow::Error>(kib.context("a process has a size")? >> 10)
         };
         Ok(Self { cpu: TICK * ticks, rss_mib: mib("VmRSS:")?, peak_mib: mib("VmHWM:")? })
+    }
+
+    /// The usage of a pod's one process.
+    ///
+    /// # Errors
+    /// When the pod has none, or several.
+    pub fn of_pod(uid: &str) -> Result<Self> {
+        let pids = cluster::processes_of_pod(uid)?;
+        let [pid] = pids.as_slice() else {
+            bail!("the pod {uid} has {} processes, not one", pids.len())
+        };
+        Self::read((*pid).try_into()?)
     }
 }
