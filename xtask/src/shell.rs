@@ -1,12 +1,13 @@
 //! Runs other programs. Each command is printed before it runs, and an error names it.
 
 use std::env;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -67,11 +68,16 @@ pub fn run(command: &mut Command) -> Result<()> {
 const SILENCE_AFTER_EXIT: Duration = Duration::from_secs(2);
 
 /// Runs a command to its end and calls `on_line` for each line that it prints. Both of its streams go to standard error,
-/// in the order in which they were written.
+/// in the order in which they were written. A command that prints nothing for `silence_max` is killed, with all
+/// processes that it has started.
 ///
 /// # Errors
-/// When it cannot be started. A command that fails is no error here: see the status.
-pub fn run_watched(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<ExitStatus> {
+/// When it cannot be started, or is killed. A command that fails is no error here: see the status.
+pub fn run_watched(
+    command: &mut Command,
+    silence_max: Duration,
+    mut on_line: impl FnMut(&str),
+) -> Result<ExitStatus> {
     eprintln!("$ {}", command_line(command));
     let (reader, writer) = io::pipe().context("cannot create a pipe")?;
     command.stdout(writer.try_clone().context("cannot duplicate a pipe")?).stderr(writer);
@@ -87,9 +93,11 @@ pub fn run_watched(command: &mut Command, mut on_line: impl FnMut(&str)) -> Resu
             }
         }
     });
+    let mut last_line = Instant::now();
     loop {
-        match received.recv_timeout(SILENCE_AFTER_EXIT) {
+        match received.recv_timeout(SILENCE_AFTER_EXIT.min(silence_max)) {
             Ok(line) => {
+                last_line = Instant::now();
                 let line = String::from_utf8_lossy(&line);
                 // Whether the terminal is still there does not matter to the command.
                 let _ = writeln!(io::stderr(), "{line}");
@@ -99,12 +107,49 @@ pub fn run_watched(command: &mut Command, mut on_line: impl FnMut(&str)) -> Resu
                 if let Some(status) = child.try_wait().context("cannot wait for a program")? {
                     return Ok(status);
                 }
+                if last_line.elapsed() >= silence_max {
+                    kill_with_descendants(&mut child)?;
+                    let (command, silence) = (command_line(command), silence_max.as_secs());
+                    bail!("killed {command}, which has printed nothing for {silence} s");
+                }
             }
             Err(RecvTimeoutError::Disconnected) => {
                 return child.wait().context("cannot wait for a program");
             }
         }
     }
+}
+
+/// Kills a program, and what it has started: cargo's test programs do not end with cargo.
+fn kill_with_descendants(child: &mut Child) -> Result<()> {
+    let parents = processes_with_parents()?;
+    let mut tree = vec![child.id()];
+    let mut at = 0;
+    while let Some(parent) = tree.get(at).copied() {
+        tree.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(process, _)| process));
+        at += 1;
+    }
+    let mut kill = program("kill", &["-KILL"]);
+    kill.args(tree.iter().map(u32::to_string));
+    // Fails where one of them has ended meanwhile.
+    let _ = kill.stderr(Stdio::null()).status();
+    child.wait().context("cannot wait for a program")?;
+    Ok(())
+}
+
+/// The processes of this machine, each with its parent.
+fn processes_with_parents() -> Result<Vec<(u32, u32)>> {
+    let entries = fs::read_dir("/proc").context("cannot list the processes")?;
+    Ok(entries
+        .filter_map(|entry| {
+            let process = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            // It may have ended.
+            let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+            // The name before the last parenthesis may contain anything; then come state and parent.
+            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
+            Some((process, parent.parse().ok()?))
+        })
+        .collect())
 }
 
 /// Runs a command to its end, prints nothing, and returns what it wrote to standard output.
@@ -144,24 +189,43 @@ fn command_line(command: &Command) -> String {
 mod tests {
     use super::*;
 
-    fn lines_of(script: &str) -> (ExitStatus, Vec<String>) {
+    /// The lines that a script printed before it ended, or was killed for its silence.
+    fn lines_of(script: &str, silence_max: Duration) -> (Result<ExitStatus>, Vec<String>) {
         let mut lines = Vec::new();
-        let status =
-            run_watched(&mut program("sh", &["-c", script]), |line| lines.push(line.to_owned()));
-        (status.unwrap(), lines)
+        let mut command = program("sh", &["-c", script]);
+        let status = run_watched(&mut command, silence_max, |line| lines.push(line.to_owned()));
+        (status, lines)
     }
 
     #[test]
     fn a_watched_command_gives_the_lines_of_both_streams_in_order() {
-        let (status, lines) = lines_of("echo one; echo two >&2; printf three; exit 3");
+        let script = "echo one; echo two >&2; printf three; exit 3";
+        let (status, lines) = lines_of(script, Duration::MAX);
         assert_eq!(lines, ["one", "two", "three"]);
-        assert_eq!(status.code(), Some(3));
+        assert_eq!(status.unwrap().code(), Some(3));
     }
 
     #[test]
     fn a_watched_command_ends_though_a_process_keeps_its_output_open() {
-        let (status, lines) = lines_of("sleep 20 & echo $!");
-        assert!(status.success());
+        let (status, lines) = lines_of("sleep 20 & echo $!", Duration::MAX);
+        assert!(status.unwrap().success());
         run(&mut program("kill", &[lines[0].as_str()])).unwrap();
+    }
+
+    #[test]
+    fn a_silent_command_is_killed_with_what_it_started() {
+        // The inner shell prints its own id, which is that of `sleep` then.
+        let script = "sh -c 'echo $$; exec sleep 600'; echo ended";
+        let (status, lines) = lines_of(script, Duration::from_millis(500));
+        let error = status.unwrap_err().to_string();
+        assert!(error.contains("has printed nothing for"), "{error}");
+        let [sleep] = &lines[..] else { panic!("{lines:?}") };
+        assert!(!running(sleep), "{sleep} still runs");
+    }
+
+    /// Whether a process exists that is more than an entry for its parent.
+    fn running(process: &str) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
     }
 }

@@ -9,7 +9,7 @@ use super::traces::Traces;
 use super::{KUBEVIRT, LAUNCHER, cargo_test, install, prepare_tests, program};
 use crate::image::Profile;
 use crate::shell;
-use crate::test::{FailedTest, FlakyTest, Report, TestOutput};
+use crate::test::{FailedTest, FlakyTest, Report, TestOutput, run_watched};
 
 /// Tests of the cluster itself, of `tests/e2e`. They run in both rounds: the second one shows that the first left nothing that
 /// disturbs a new cluster.
@@ -140,11 +140,9 @@ fn run_programs(layer: &str, programs: &[&str], report: &mut Report) -> Result<(
     let begin = Instant::now();
     let mut command = cargo_test();
     command.arg("--no-fail-fast").args(programs.iter().flat_map(|name| ["--test", name]));
-    let mut output = TestOutput::default();
-    let status = shell::run_watched(command.env("RUST_TEST_THREADS", THREADS), |line| {
-        output.read(line);
-    })?;
+    let (status, output) = run_watched(command.env("RUST_TEST_THREADS", THREADS));
     report.add_tests(layer, begin.elapsed(), &output);
+    let status = status?;
     if status.success() {
         return Ok(());
     }
@@ -180,8 +178,8 @@ fn passes_alone(test: &FailedTest) -> Result<bool> {
     shell::headline(&format!("{} {} failed: once more, alone", test.program, test.name));
     let mut command = cargo_test();
     command.args(["--test", &test.program, "--", "--exact", &test.name]);
-    let mut output = TestOutput::default();
-    let status = shell::run_watched(&mut command, |line| output.read(line))?;
+    let (status, output) = run_watched(&mut command);
+    let status = status?;
     // A name that is not found would be a success without a test.
     Ok(status.success() && output.passed() == 1)
 }

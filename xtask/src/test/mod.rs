@@ -4,7 +4,8 @@ mod output;
 mod report;
 
 use std::env;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
@@ -98,13 +99,24 @@ fn run_workspace_tests(report: &mut Report) -> Result<()> {
     if env::var_os(SEED).is_none() {
         tests.env(SEED, "1");
     }
-    let mut output = TestOutput::default();
-    let status = shell::run_watched(note_skipped(&mut tests), |line| output.read(line))?;
+    let (status, output) = run_watched(note_skipped(&mut tests));
     report.add_workspace_tests(&output);
+    let status = status?;
     if !status.success() {
         bail!("cargo {} failed: {status}", arguments.join(" "));
     }
     Ok(())
+}
+
+/// A test program that prints no result for so long hangs. The longest test takes less than half of it on two cores.
+const SILENCE_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// Runs `cargo test`: how it ended, and what it printed until then. The error of a program that hangs names its tests.
+pub fn run_watched(tests: &mut Command) -> (Result<ExitStatus>, TestOutput) {
+    let mut output = TestOutput::default();
+    let status = shell::run_watched(tests, SILENCE_MAX, |line| output.read(line));
+    let status = status.with_context(|| format!("still running in {}", output.slow()));
+    (status, output)
 }
 
 fn run_system_tests(report: &mut Report) -> Result<()> {

@@ -22,6 +22,8 @@ pub struct TestProgram {
     /// From its summary. `None` while it runs, and of a program that was killed.
     pub duration: Option<Duration>,
     failed: Vec<FailedTest>,
+    /// Tests that run for more than a minute: only of these the program prints that they have begun.
+    slow: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,10 +47,16 @@ impl TestOutput {
                 ignored: 0,
                 duration: None,
                 failed: Vec::new(),
+                slow: Vec::new(),
             });
             return;
         }
         let Some(program) = self.programs.last_mut() else { return };
+        if let Some(name) = slow_test(line) {
+            program.slow.push(name.to_owned());
+        } else if let Some(name) = ended_test(line) {
+            program.slow.retain(|slow| slow != name);
+        }
         if let Some(name) = line.strip_prefix("---- ").and_then(|l| l.strip_suffix(" stdout ----"))
         {
             self.section = Some(name.to_owned());
@@ -76,6 +84,12 @@ impl TestOutput {
     /// How many tests passed.
     pub fn passed(&self) -> u32 {
         self.programs.iter().map(|program| program.passed).sum()
+    }
+
+    /// The tests that have run for more than a minute and not ended, after the name of their program.
+    pub fn slow(&self) -> String {
+        let Some(program) = self.programs.last() else { return String::new() };
+        format!("{}: {}", program.name, program.slow.join(", "))
     }
 
     /// The name of a program that printed no summary: it crashed, or was killed.
@@ -122,6 +136,16 @@ fn started_program(line: &str) -> Option<(String, String)> {
     let file = program.strip_suffix(')')?.rsplit('/').next()?;
     let (name, _hash) = file.rsplit_once('-')?;
     Some((source.to_owned(), name.to_owned()))
+}
+
+/// The name in `test module::name has been running for over 60 seconds`.
+fn slow_test(line: &str) -> Option<&str> {
+    Some(line.strip_prefix("test ")?.split_once(" has been running for over ")?.0)
+}
+
+/// The name in `test module::name ... ok`, or any other result.
+fn ended_test(line: &str) -> Option<&str> {
+    Some(line.strip_prefix("test ")?.split_once(" ... ")?.0)
 }
 
 /// The name in `test module::name ... FAILED`.
@@ -180,6 +204,20 @@ error: test failed, to rerun pass `-p e2e --test clones`
         assert_eq!((program.passed, program.ignored), (1, 3));
         assert_eq!(program.duration, Some(Duration::from_millis(186_440)));
         assert_eq!((output.passed(), program.source.as_str()), (1, "clones/main.rs"));
+    }
+
+    #[test]
+    fn tests_that_run_for_long_are_named_until_they_end() {
+        let output = read(
+            "
+     Running it/main.rs (target/debug/deps/it-9a61d43c82447b00)
+test a::first has been running for over 60 seconds
+test b::second has been running for over 60 seconds
+test c::third ... ok
+test a::first ... FAILED
+",
+        );
+        assert_eq!(output.slow(), "it: b::second");
     }
 
     #[test]
