@@ -143,7 +143,7 @@ impl Bench<'_> {
     ) -> Result<Run> {
         empty(&place.scratch)?;
         target.make_fresh()?;
-        let group = self.options.cgroup.map(Group::new).transpose()?;
+        let group = self.options.cgroup.map(|limits| Group::new("run", limits)).transpose()?;
         let enter = group.as_ref().map(Group::enter).unwrap_or_default();
         let limit = Duration::from_secs(self.options.common.limit_seconds);
         let outcome = measure(&mut contender.command(case, place, &enter), limit)?;

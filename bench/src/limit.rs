@@ -40,7 +40,7 @@ impl FromStr for Limits {
     }
 }
 
-/// A control group of its own for one run; removed when dropped.
+/// A control group for one program, or one run; removed when dropped.
 pub struct Group {
     folders: Vec<PathBuf>,
     peak_file: PathBuf,
@@ -49,11 +49,13 @@ pub struct Group {
 const PERIOD_US: u64 = 100_000;
 
 impl Group {
+    /// `name`: of no other group of this process.
+    ///
     /// # Errors
     /// When the operating system refuses it: root is required.
-    pub fn new(limits: Limits) -> Result<Self> {
+    pub fn new(name: &str, limits: Limits) -> Result<Self> {
         let base = Path::new("/sys/fs/cgroup");
-        let name = format!("cdi-bench-{}", process::id());
+        let name = format!("cdi-bench-{}-{name}", process::id());
         let quota_us = (limits.cores * PERIOD_US as f64) as u64;
         let memory = limits.memory_bytes.to_string();
         if base.join("cgroup.controllers").exists() {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::limit::Group;
 use crate::sys;
 use crate::target::Kind;
 
@@ -118,6 +119,8 @@ pub struct Pod {
     pub devices: Vec<(PathBuf, &'static str)>,
     /// The network that it is in, if not in this one.
     pub network: Option<PathBuf>,
+    /// Shell words that put it into a control group.
+    pub enter_group: String,
 }
 
 impl Pod {
@@ -131,6 +134,7 @@ impl Pod {
             mounts: Vec::new(),
             devices: Vec::new(),
             network: None,
+            enter_group: String::new(),
         }
     }
 
@@ -218,9 +222,17 @@ impl Pod {
         self
     }
 
+    /// In a control group, which must outlive the process.
+    #[must_use]
+    pub fn in_group(mut self, group: &Group) -> Self {
+        self.enter_group = group.enter();
+        self
+    }
+
     /// The command that starts it; the process that it is becomes the program.
     pub fn command(&self) -> Command {
-        let mut script = String::from(
+        let mut script = self.enter_group.clone();
+        script.push_str(
             r#"
 mount -t tmpfs none "$ROOT"
 mkdir "$ROOT"/{usr,etc,proc,sys,dev,tmp}

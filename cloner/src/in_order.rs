@@ -7,6 +7,8 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 
 /// More threads make neither a disk nor a network faster.
 const THREADS_MAX: usize = 8;
+/// Jobs per thread that are started and not yet passed on, at most.
+pub const STARTED_EACH: usize = 2;
 
 /// One more thread than cores: some wait for the disk.
 pub fn thread_count() -> usize {
@@ -14,7 +16,7 @@ pub fn thread_count() -> usize {
 }
 
 /// Runs each job on one of `states.len()` threads, with the state of that thread, and passes the results to `sink` in the order
-/// of the jobs. At most two jobs per thread are started and not yet passed on.
+/// of the jobs. At most [`STARTED_EACH`] jobs per thread are started and not yet passed on.
 ///
 /// # Errors
 /// The first error of `jobs` or `sink`.
@@ -24,7 +26,7 @@ pub fn process_in_order<J: Send, S: Send, R: Send, E>(
     work: impl Fn(&mut S, J) -> R + Sync,
     mut sink: impl FnMut(R) -> Result<(), E>,
 ) -> Result<(), E> {
-    let depth = 2 * states.len();
+    let depth = STARTED_EACH * states.len();
     thread::scope(|scope| {
         // Bounded by `depth`. The threads end when `job_queue` is dropped with this closure.
         let (job_queue, queue) = unbounded::<(J, Sender<R>)>();

@@ -6,7 +6,7 @@ use std::io;
 
 use clonestream::Error;
 use clonestream::extents::{
-    DATA_MAX, Entry, EntryKind, ExtentReader, ExtentWriter, Frame, Packer, Preamble,
+    Coding, DATA_MAX, Entry, EntryKind, ExtentReader, ExtentWriter, Frame, Packer, Preamble,
     is_extent_stream,
 };
 use clonestream::offer::{SourceIdentity, StreamPosition};
@@ -29,9 +29,10 @@ fn file(path: &str, size: usize) -> Entry {
     }
 }
 
-/// Encodes entries with their content, in frames of `piece` bytes; zero ones become zero frames.
+/// Encodes entries with their content, in frames of `piece` bytes and with every coding in turn; zero ones become zero frames.
 fn send(preamble: &Preamble, entries: &[(Entry, Vec<u8>)], piece: usize) -> Vec<u8> {
     let mut packer = Packer::new();
+    let mut codings = [Coding::Lz4, Coding::Plain, Coding::Zstd].into_iter().cycle();
     let mut writer = ExtentWriter::create(Vec::new(), preamble).unwrap();
     for (entry, content) in &entries[preamble.begin.entry as usize..] {
         let begin = writer.next_entry_start() as usize;
@@ -40,7 +41,8 @@ fn send(preamble: &Preamble, entries: &[(Entry, Vec<u8>)], piece: usize) -> Vec<
             if bytes.iter().all(|byte| *byte == 0) {
                 writer.write_zeroes(bytes.len() as u64).unwrap();
             } else {
-                writer.write_data(&packer.pack(bytes)).unwrap();
+                let packed = packer.pack(bytes, codings.next().unwrap());
+                writer.write_data(&packed, bytes).unwrap();
             }
         }
     }
@@ -135,8 +137,10 @@ fn truncated_stream_is_detected_at_each_byte() {
 
 #[test]
 fn each_flipped_bit_is_detected() {
-    let tree =
-        vec![(file("a", 9000), SparseDisk::new(9000).with(4096, 600, Fill::Text(1)).bytes())];
+    // A frame of each coding.
+    let text = |disk: SparseDisk, at: u64| disk.with(at, 600, Fill::Text(1));
+    let disk = [0, 4096, 8192].into_iter().fold(SparseDisk::new(9000), text);
+    let tree = vec![(file("a", 9000), disk.bytes())];
     let stream = send(&from_start(), &tree, 4096);
     for bit in 0..stream.len() * 8 {
         let mut bytes = stream.clone();
@@ -182,17 +186,18 @@ fn lost_duplicated_or_moved_frames_are_detected() {
 #[test]
 fn content_of_another_length_than_its_entry_is_rejected() {
     let mut packer = Packer::new();
-    let piece = packer.pack(b"12345");
+    let bytes = b"12345";
+    let piece = packer.pack(bytes, Coding::Lz4);
     let begin = || ExtentWriter::create(Vec::new(), &from_start()).unwrap();
     let mut short = begin();
     short.write_entry(&file("a", 6)).unwrap();
-    short.write_data(&piece).unwrap();
+    short.write_data(&piece, bytes).unwrap();
     assert!(short.write_entry(&file("b", 0)).is_err());
     assert!(short.finish().is_err());
     let mut long = begin();
     long.write_entry(&file("a", 4)).unwrap();
-    assert!(long.write_data(&piece).is_err() && long.write_zeroes(5).is_err());
-    assert!(begin().write_data(&piece).is_err(), "content of nothing");
+    assert!(long.write_data(&piece, bytes).is_err() && long.write_zeroes(5).is_err());
+    assert!(begin().write_data(&piece, bytes).is_err(), "content of nothing");
     assert!(begin().write_entry(&file("../a", 0)).is_err());
 }
 

@@ -4,6 +4,7 @@
 mod report;
 mod source;
 mod trust;
+mod wire;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,8 @@ use serde_json::json;
 
 use crate::common::{Common, ProgramFolders, in_turns};
 use crate::disk::Size;
-use crate::party::{BLOCK_DEVICE, Party, Pod, logs, loopback_bytes};
+use crate::limit::{Group, Limits};
+use crate::party::{BLOCK_DEVICE, Party, Pod, logs};
 use crate::report::{data_bytes, disk_fact, first_line, machine_facts};
 use crate::server::free_address;
 use crate::shell;
@@ -24,6 +26,7 @@ use crate::target::{Kind, Target, attach};
 use crate::work::{self, WorkFolder, empty};
 use source::Xfs;
 use trust::Trust;
+use wire::Wire;
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -31,6 +34,13 @@ pub struct Options {
     /// Only these programs.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::ALL)]
     contenders: Vec<Contender>,
+    /// Run each cloner and each upload server within these limits, as in a pod: CORES,MEMORY. Tools have none.
+    #[arg(long, value_name = "0.75,600M")]
+    cgroup: Option<Limits>,
+    /// Connect cloner and upload server by the simulated network of `bench network` whose name contains this. To
+    /// carry its packets takes CPU time, too.
+    #[arg(long, value_name = "1 Gbit/s, 1 ms")]
+    network: Option<String>,
     #[command(flatten)]
     programs: ProgramFolders,
     #[command(flatten)]
@@ -121,6 +131,7 @@ pub fn run(options: &Options) -> Result<()> {
         size,
         work: &work,
         trust: Trust::new(&work)?,
+        wire: Wire::new(options.network.as_deref(), &work)?,
         ours: options.programs.ours()?,
         reference: options.programs.upstream(),
     };
@@ -134,6 +145,7 @@ pub fn run(options: &Options) -> Result<()> {
     about.extend([
         ("nbdcopy", first_line("nbdcopy", "--version")?),
         disk_fact(&bench.disk)?,
+        ("between the pods", bench.wire.name().into()),
         ("the same by zstd -1", format!("{} MiB", packed >> 20)),
         ("the same by lz4 -1", format!("{} MiB", packed_by("lz4")? >> 20)),
         (
@@ -144,6 +156,9 @@ pub fn run(options: &Options) -> Result<()> {
             },
         ),
     ]);
+    if let Some(limits) = options.cgroup {
+        about.push(("limits of each pod", limits.to_string()));
+    }
     let mut runs = Vec::new();
     for volumes in VOLUMES {
         bench.compare(volumes, &mut runs)?;
@@ -174,6 +189,7 @@ struct Bench<'a> {
     size: u64,
     work: &'a WorkFolder,
     trust: Trust,
+    wire: Wire,
     ours: PathBuf,
     reference: Option<PathBuf>,
 }
@@ -215,35 +231,47 @@ impl Bench<'_> {
         target.make_fresh()?;
         let limit = Duration::from_secs(self.options.common.limit_seconds);
         let port = free_address()?.port();
+        let group = |name| self.options.cgroup.map(|limits| Group::new(name, limits)).transpose();
+        let groups = [group("server")?, group("sender")?];
+        let [server_group, sender_group] = groups.each_ref().map(Option::as_ref);
+        let limited = |pod: Pod, group: Option<&Group>| match group {
+            Some(group) => pod.in_group(group),
+            None => pod,
+        };
         let (server, sender) = match contender {
             Contender::Cdi => {
                 let cloner = self.sender(&self.ours, volumes, port);
-                (Some(self.server(&self.ours, target, port)), cloner.command())
+                (
+                    Some(self.server(&self.ours, target, port)),
+                    limited(cloner, sender_group).command(),
+                )
             }
-            Contender::OnePod => (None, self.copier(volumes, target).command()),
+            Contender::OnePod => {
+                (None, limited(self.copier(volumes, target), sender_group).command())
+            }
             Contender::Upstream => {
                 let folder =
                     self.reference.as_deref().context("upstream CDI's programs are not given")?;
                 let mut cloner = self.sender(folder, volumes, port);
                 cloner.words = self.upstream_arguments(volumes.from)?;
-                (Some(self.server(folder, target, port)), cloner.command())
+                (Some(self.server(folder, target, port)), limited(cloner, sender_group).command())
             }
             Contender::Cp => (None, self.local("cp --sparse=always", volumes, target)),
             Contender::CpReflink => (None, self.local("cp --reflink=always", volumes, target)),
             Contender::NbdCopy => (None, self.local("nbdcopy --flush", volumes, target)),
         };
         let server = match server {
-            Some(pod) => Some(self.started(&pod, port)?),
+            Some(pod) => Some(self.started(&limited(pod, server_group), port)?),
             None => None,
         };
-        let (sent_before, begin) = (loopback_bytes()?, Instant::now());
+        let (sent_before, begin) = (self.wire.bytes()?, Instant::now());
         let mut sender = sender;
         let sender = Party::start("sender", &mut sender, self.work.path())?.ended(limit)?;
         // Upstream CDI responds before its writes are durable.
         if contender == Contender::Upstream {
             shell::output("sync", &[&target.path().display().to_string()])?;
         }
-        let (wall, sent) = (begin.elapsed(), loopback_bytes()? - sent_before);
+        let (wall, sent) = (begin.elapsed(), self.wire.bytes()? - sent_before);
         if !sender.success {
             bail!("failed: {}", logs(self.work.path()));
         }
@@ -293,11 +321,13 @@ impl Bench<'_> {
     /// A cloner that sends to a server.
     fn sender(&self, folder: &Path, volumes: Volumes, port: u16) -> Pod {
         let trust = &self.trust;
-        self.cloner(folder, volumes)
+        let server = self.wire.server_name();
+        self.wire
+            .connect_cloner(self.cloner(folder, volumes))
             .with("CLIENT_CERT", &trust.client.certificate)
             .with("CLIENT_KEY", &trust.client.key)
             .with("SERVER_CA_CERT", &trust.authority)
-            .with("UPLOAD_URL", format!("https://localhost:{port}/v1beta1/upload"))
+            .with("UPLOAD_URL", format!("https://{server}:{port}/v1beta1/upload"))
     }
 
     /// A cloner with both volumes.
@@ -322,18 +352,17 @@ impl Bench<'_> {
 
     fn server(&self, folder: &Path, target: &Target, port: u16) -> Pod {
         let (work, program) = (self.work.path(), folder.join("cdi-uploadserver"));
-        Pod::upload_server(&work.join("root"), &program, &self.trust.folder, CLIENT, self.size)
-            .upload_target(target.kind(), target.path(), &work.join("scratch"))
-            .with("LISTEN_ADDRESS", "127.0.0.1")
-            .with("LISTEN_PORT", port.to_string())
+        let pod =
+            Pod::upload_server(&work.join("root"), &program, &self.trust.folder, CLIENT, self.size)
+                .upload_target(target.kind(), target.path(), &work.join("scratch"));
+        self.wire.connect_server(pod).with("LISTEN_PORT", port.to_string())
     }
 
     fn started(&self, pod: &Pod, port: u16) -> Result<Party> {
         let party = Party::start("server", &mut pod.command(), self.work.path())?;
-        crate::upload::wait_for_response(
-            &format!("https://localhost:{port}/healthz"),
-            self.work.path(),
-        )?;
+        let address = self.wire.address();
+        let url = format!("https://{address}:{port}/healthz");
+        crate::upload::wait_for_response(&url, self.work.path())?;
         Ok(party)
     }
 }

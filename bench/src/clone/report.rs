@@ -9,9 +9,9 @@ pub(super) fn markdown(date: &str, about: &[(&str, String)], runs: &[Run], packe
     let mut text = format!("# Clones compared, {date}\n\n");
     text.push_str(
         "Made by `cargo xtask bench clone`. Medians; wall time with least and most, until the copy is durable. Cloner and \
-         upload server are each in the environment of a pod, with TLS on loopback in between. A file is in the page cache; a \
+         upload server are each in the environment of a pod, with TLS in between. A file is in the page cache; a \
          device is read past it. Our cloner in one pod and the tools copy with no network at all, and so have half of the \
-         work. CPU and memory are those of each program and its children; wire is all that went over loopback.\n\n",
+         work. CPU and memory are those of each program and its children; wire is all that went over the network between them.\n\n",
     );
     table::facts(&mut text, about);
     text.push('\n');

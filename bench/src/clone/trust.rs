@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use auth::{CertificateAuthority, Identity};
 
 use super::CLIENT;
+use super::wire::SERVER_NAMES;
 use crate::work::WorkFolder;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -28,7 +29,7 @@ impl Trust {
             CertificateAuthority::create("clients", DAY, now)?,
         );
         let server = CertificateAuthority::from_identity(&servers)?.server(
-            &["localhost".to_owned()],
+            &SERVER_NAMES.map(str::to_owned),
             DAY,
             now,
         )?;

@@ -2,8 +2,8 @@
 
 mod pipe;
 mod report;
-mod scenario;
-mod tunnel;
+pub mod scenario;
+pub mod tunnel;
 
 use std::fs;
 use std::net::SocketAddr;

@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::network::pipe::{Link, Pipe};
+use crate::party::network_bytes;
 use crate::{shell, sys};
 
 /// The addresses of both ends: a network that RFC 2544 reserves for benchmarks.
@@ -74,6 +75,8 @@ impl Drop for Namespace {
 
 /// The link. It is gone when dropped.
 pub struct Tunnel {
+    /// The device of this end.
+    here: String,
     threads: Vec<JoinHandle<()>>,
     is_ending: Arc<AtomicBool>,
 }
@@ -107,7 +110,15 @@ impl Tunnel {
             threads.push(thread::spawn(move || receive(&from, pipe, began, &sender, &ending)));
             threads.push(thread::spawn(move || deliver(&to, began, &receiver)));
         }
-        Ok(Self { threads, is_ending })
+        Ok(Self { here: name('h'), threads, is_ending })
+    }
+
+    /// Bytes that were sent in both directions, with the headers of IP and TCP.
+    ///
+    /// # Errors
+    /// When the kernel does not report it.
+    pub fn bytes(&self) -> Result<u64> {
+        Ok(network_bytes(&self.here, "tx")? + network_bytes(&self.here, "rx")?)
     }
 }
 

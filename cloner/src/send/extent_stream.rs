@@ -1,17 +1,23 @@
 //! Sends a volume as an extent stream: only the ranges with data.
 
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::iter;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
-use clonestream::extents::{Entry, EntryKind, ExtentWriter, PackedData, Packer, Preamble};
+use clonestream::extents::{
+    Coding, Entry, EntryKind, ExtentWriter, PackedData, Packer, Preamble, WriteError,
+};
 use pipeline::zeroes::{Run, runs};
 use pipeline::{Buffer, Pool};
 
+use super::coding_choice::{CodingChoice, Window};
 use crate::error::Error;
-use crate::in_order::{process_in_order, thread_count};
+use crate::in_order::{STARTED_EACH, process_in_order, thread_count};
 use crate::progress::Progress;
 use crate::volume::{PART_LEN, Part, SourceVolume, TreeMember, TreeMemberKind, VolumeContent};
 
@@ -26,17 +32,31 @@ enum Job {
 enum EncodedJob {
     Entry(Entry, PathBuf),
     Zeroes(u64),
-    Runs(Vec<EncodedRun>),
+    Part(EncodedPart),
+}
+
+struct EncodedPart {
+    /// What was wanted: data that it does not make smaller is sent as it is.
+    coding: Coding,
+    buffer: Buffer,
+    runs: Vec<EncodedRun>,
 }
 
 enum EncodedRun {
     Zeroes(u64),
-    Data(PackedData),
+    /// Where it is in the buffer, and what is sent of it.
+    Data(Range<usize>, PackedData),
 }
 
-struct EncoderThread {
-    buffer: Buffer,
-    packer: Packer,
+impl EncodedPart {
+    /// Bytes before compression.
+    fn data_len(&self) -> u64 {
+        let lens = self.runs.iter().map(|run| match run {
+            EncodedRun::Zeroes(_) => 0,
+            EncodedRun::Data(range, _) => range.len() as u64,
+        });
+        lens.sum()
+    }
 }
 
 /// Writes the part of the stream that the receiver does not have.
@@ -50,9 +70,11 @@ pub(super) fn write(
     let mut writer = ExtentWriter::create(out, preamble).map_err(sent)?;
     let mut at = volume.path().to_owned();
     let count = thread_count();
-    let pool = Pool::new(PART_LEN, count);
-    let encoder_thread = |_| EncoderThread { buffer: pool.take(), packer: Packer::new() };
-    let encoders: Vec<_> = (0..count).map(encoder_thread).collect();
+    // One for each part that is started and not yet written: no thread waits for one.
+    let pool = Pool::new(PART_LEN, STARTED_EACH * count);
+    let packers: Vec<_> = iter::repeat_with(Packer::new).take(count).collect();
+    let mut choice = CodingChoice::default();
+    let coding = Cell::new(choice.current());
     let begin = preamble.begin;
     let jobs: Box<dyn Iterator<Item = Result<Job, Error>> + '_> = match &volume.content {
         // The only entry is complete.
@@ -75,9 +97,12 @@ pub(super) fn write(
             Box::new(members)
         }
     };
+    let jobs = jobs.map(|job| job.map(|job| (job, coding.get())));
     let work =
-        |encoder_thread: &mut EncoderThread, job: Job| encode_job(encoder_thread, job, progress);
-    process_in_order(encoders, jobs, work, |encoded: Result<EncodedJob, Error>| {
+        |packer: &mut Packer, (job, coding)| encode_job(packer, &pool, job, coding, progress);
+    let mut last_written = Instant::now();
+    process_in_order(packers, jobs, work, |encoded: Result<EncodedJob, Error>| {
+        let begin = Instant::now();
         match encoded? {
             EncodedJob::Entry(entry, path) => {
                 // An error about missing content belongs to the previous entry, but names this one's path.
@@ -85,19 +110,36 @@ pub(super) fn write(
                 at = path;
             }
             EncodedJob::Zeroes(len) => writer.write_zeroes(len).map_err(Error::from_write(&at))?,
-            EncodedJob::Runs(all) => {
-                for run in all {
-                    let written = match run {
-                        EncodedRun::Zeroes(len) => writer.write_zeroes(len),
-                        EncodedRun::Data(piece) => writer.write_data(&piece),
-                    };
-                    written.map_err(Error::from_write(&at))?;
+            EncodedJob::Part(part) => {
+                write_part(&mut writer, &part).map_err(Error::from_write(&at))?;
+                let content = part.data_len();
+                // Time for zeroes is not time for data.
+                if content > 0 {
+                    let (elapsed, sending) = (last_written.elapsed(), begin.elapsed());
+                    choice.record(part.coding, Window { content, elapsed, sending });
+                    coding.set(choice.current());
                 }
             }
         }
+        last_written = Instant::now();
         Ok(())
     })?;
     writer.finish().map(drop).map_err(Error::from_write(volume.path()))
+}
+
+fn write_part<W: Write>(
+    writer: &mut ExtentWriter<W>,
+    part: &EncodedPart,
+) -> Result<(), WriteError> {
+    for run in &part.runs {
+        match run {
+            EncodedRun::Zeroes(len) => writer.write_zeroes(*len)?,
+            EncodedRun::Data(range, packed) => {
+                writer.write_data(packed, &part.buffer[range.clone()])?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The entry, and its content from `from` on. `None`: the receiver has all of it.
@@ -146,8 +188,10 @@ fn entry_of(member: TreeMember, size: u64) -> Entry {
 }
 
 fn encode_job(
-    encoder_thread: &mut EncoderThread,
+    packer: &mut Packer,
+    pool: &Arc<Pool>,
     job: Job,
+    coding: Coding,
     progress: &Progress,
 ) -> Result<EncodedJob, Error> {
     match job {
@@ -155,27 +199,18 @@ fn encode_job(
         Job::Part(Part::Hole(len)) => Ok(EncodedJob::Zeroes(len)),
         Job::Part(Part::Data(content, range)) => {
             let len = (range.end - range.start) as usize;
-            content.read(range.start, len, &mut encoder_thread.buffer)?;
-            let bytes = &encoder_thread.buffer[..len];
-            let mut all = Vec::new();
-            let mut data = 0..0;
-            for run in long_runs(bytes, range.start) {
-                match run {
-                    Run::Data(range) => data = range,
-                    Run::Zero(range) => {
-                        if !data.is_empty() {
-                            all.push(EncodedRun::Data(encoder_thread.packer.pack(&bytes[data])));
-                            data = 0..0;
-                        }
-                        all.push(EncodedRun::Zeroes(range.len() as u64));
-                    }
+            let mut buffer = pool.take();
+            content.read(range.start, len, &mut buffer)?;
+            let encode = |run| match run {
+                Run::Data(range) => {
+                    let packed = packer.pack(&buffer[range.clone()], coding);
+                    EncodedRun::Data(range, packed)
                 }
-            }
-            if !data.is_empty() {
-                all.push(EncodedRun::Data(encoder_thread.packer.pack(&bytes[data])));
-            }
+                Run::Zero(range) => EncodedRun::Zeroes(range.len() as u64),
+            };
+            let runs = long_runs(&buffer[..len], range.start).into_iter().map(encode).collect();
             progress.add(len as u64);
-            Ok(EncodedJob::Runs(all))
+            Ok(EncodedJob::Part(EncodedPart { coding, buffer, runs }))
         }
     }
 }

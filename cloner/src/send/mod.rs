@@ -1,5 +1,6 @@
 //! Sends a clone to an upload server, as the best stream that the server supports.
 
+mod coding_choice;
 mod connection;
 mod extent_stream;
 mod snappy_stream;

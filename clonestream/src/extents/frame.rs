@@ -64,11 +64,15 @@ pub(super) enum Kind {
     End = 4,
 }
 
+/// How the data of a frame is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coding {
+pub enum Coding {
+    /// As it is.
     Plain = 0,
     /// One LZ4 block.
     Lz4 = 1,
+    /// One zstd frame.
+    Zstd = 2,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +123,7 @@ impl Header {
         let coding = match bytes[1] {
             0 => Coding::Plain,
             1 => Coding::Lz4,
+            2 => Coding::Zstd,
             _ => return Err(corrupt("a frame has an unknown coding")),
         };
         if bytes[2..4] != [0; 2] {

@@ -10,21 +10,23 @@
 //!
 //! The checksum of a frame covers its header *and the checksum of the previous frame*, so a frame that is lost, duplicated,
 //! moved or changed is detected at once. The payload's checksum covers the data before compression. Zeroes have no payload.
-//! Data is compressed by LZ4: pods run out of CPU before they run out of network, and LZ4 saves half of what zstd saves for a
-//! quarter of its work (`docs/decisions/0017-extents-between-our-own-pods.md`). A stream without its end, or with an entry
+//! The sender chooses for each frame whether data is compressed, by LZ4 or by zstd, because only it can measure whether CPU
+//! or network is scarce (`docs/decisions/0017-extents-between-our-own-pods.md`). A stream without its end, or with an entry
 //! that lacks content, is rejected. Numbers are little endian, checksums are CRC-32C.
 //!
 //! A stream may start in the middle ([`Preamble::begin`]): the receiver has the rest.
 
 mod entry;
 mod frame;
+mod packer;
 mod reader;
 mod writer;
 
 pub use entry::{Entry, EntryKind};
-pub use frame::{Preamble, is_extent_stream};
+pub use frame::{Coding, Preamble, is_extent_stream};
+pub use packer::{PackedData, Packer};
 pub use reader::{DataFrame, ExtentReader, Frame};
-pub use writer::{ExtentWriter, PackedData, Packer, WriteError};
+pub use writer::{ExtentWriter, WriteError};
 
 /// Maximum bytes of data in one frame, before and after compression.
 pub const DATA_MAX: usize = 1 << 20;

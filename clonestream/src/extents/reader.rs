@@ -64,6 +64,11 @@ impl DataFrame {
                 Ok(len) if len == self.len() => {}
                 _ => return Err(corrupt("the data cannot be decompressed")),
             },
+            // All at once into `out`: it needs no window, whatever the frame's header demands.
+            Coding::Zstd => match zstd::bulk::decompress_to_buffer(&self.payload, out) {
+                Ok(len) if len == self.len() => {}
+                _ => return Err(corrupt("the data cannot be decompressed")),
+            },
         }
         if crc_fast::crc32_iscsi(out) != self.sum {
             return Err(corrupt("the checksum of data is wrong"));
@@ -178,7 +183,7 @@ impl<R: Read> ExtentReader<R> {
             Kind::Data => {
                 let fits = match coding {
                     Coding::Plain => u64::from(payload_len) == len,
-                    Coding::Lz4 => u64::from(payload_len) < len && payload_len > 0,
+                    Coding::Lz4 | Coding::Zstd => u64::from(payload_len) < len && payload_len > 0,
                 };
                 if len > DATA_MAX as u64 || !fits {
                     return Err(FrameError::Corrupt("the length of data is invalid"));

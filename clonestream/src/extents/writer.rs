@@ -2,67 +2,10 @@
 
 use std::io::{self, Write};
 
-use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
-
-use super::DATA_MAX;
 use super::entry::Entry;
 use super::frame::{Coding, Header, Kind, Preamble};
+use super::packer::PackedData;
 use crate::offer::StreamPosition;
-
-/// Compresses data. Each thread has its own packer.
-pub struct Packer {
-    table: CompressTable,
-    packed: Vec<u8>,
-}
-
-/// The payload of one frame.
-#[derive(Clone, Debug)]
-pub struct PackedData {
-    coding: Coding,
-    len: u32,
-    sum: u32,
-    payload: Vec<u8>,
-}
-
-impl PackedData {
-    /// Bytes before compression.
-    pub fn len(&self) -> u64 {
-        self.len.into()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-impl Default for Packer {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Packer {
-    pub fn new() -> Self {
-        let packed = vec![0; get_maximum_output_size(DATA_MAX)];
-        Self { table: CompressTable::default(), packed }
-    }
-
-    /// Compresses `bytes` if that saves at least a sixteenth, and computes their checksum.
-    ///
-    /// # Panics
-    /// With more than [`DATA_MAX`] bytes.
-    pub fn pack(&mut self, bytes: &[u8]) -> PackedData {
-        assert!(bytes.len() <= DATA_MAX, "more bytes than fit into a frame");
-        let worth = (bytes.len() - bytes.len() / 16).min(bytes.len().saturating_sub(1));
-        // Fails only if the output is too small, and it has the maximum size.
-        let packed = compress_into_with_table(bytes, &mut self.packed, &mut self.table);
-        let (coding, payload) = match packed {
-            Ok(len) if len <= worth => (Coding::Lz4, self.packed[..len].to_vec()),
-            _ => (Coding::Plain, bytes.to_vec()),
-        };
-        PackedData { coding, len: bytes.len() as u32, sum: crc_fast::crc32_iscsi(bytes), payload }
-    }
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
@@ -132,16 +75,18 @@ impl<W: Write> ExtentWriter<W> {
         Ok(())
     }
 
+    /// `bytes`: those from which `piece` was made.
+    ///
     /// # Errors
     /// Those of `out`; [`WriteError::Content`] for more content than the entry has.
-    pub fn write_data(&mut self, piece: &PackedData) -> Result<(), WriteError> {
-        if piece.is_empty() {
+    pub fn write_data(&mut self, piece: &PackedData, bytes: &[u8]) -> Result<(), WriteError> {
+        if bytes.is_empty() {
             return Ok(());
         }
         self.flush_zeroes()?;
-        let at = self.at;
-        self.advance(piece.len())?;
-        self.write_frame(Kind::Data, piece.coding, at, piece.len(), piece.sum, &piece.payload)
+        let (at, len) = (self.at, bytes.len() as u64);
+        self.advance(len)?;
+        self.write_frame(Kind::Data, piece.coding(), at, len, piece.sum(), piece.payload(bytes))
     }
 
     /// # Errors

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use clonestream::extents::{DATA_MAX, Entry, EntryKind, ExtentWriter, Packer, Preamble};
+use clonestream::extents::{Coding, DATA_MAX, Entry, EntryKind, ExtentWriter, Packer, Preamble};
 use clonestream::offer::{HEADER, PATH, SourceIdentity, StreamOffer, StreamPosition};
 use testkit::{
     FileSystem, FileSystemKind, Fill, LoopDevice, MIB, RawResponse, SparseDisk, pattern,
@@ -30,7 +30,7 @@ fn stream(entries: &[(Entry, &[u8])], begin: StreamPosition) -> Vec<u8> {
             if piece.iter().all(|byte| *byte == 0) {
                 writer.write_zeroes(piece.len() as u64).unwrap()
             } else {
-                writer.write_data(&packer.pack(piece)).unwrap()
+                writer.write_data(&packer.pack(piece, Coding::Lz4), piece).unwrap()
             }
         }
     }
