@@ -40,6 +40,7 @@ cargo xtask COMMAND
                    of `test`, since KubeVirt takes minutes to build. Needs root
   test --nodes 2   the tests of two nodes, in a cluster of their own: no part of `test`, since they wait until
                    nodes are lost. Needs root
+  fuzz             only the short fuzz run of `test`. Needs the nightly compiler
   soak ROUNDS      the property tests, ROUNDS times, with new cases each time
   soak chaos MINUTES
                    a hundred DataVolumes at a time in a cluster where everything is disturbed
@@ -106,6 +107,7 @@ fn run(args: &[String]) -> Result<()> {
         ["test"] => test::run()?,
         ["test", "--kubevirt"] => cluster::run(&["test", "--kubevirt"])?,
         ["test", "--nodes", "2"] => cluster::run(&["test", "--nodes", "2"])?,
+        ["fuzz"] => fuzz::smoke()?,
         ["soak", "chaos", minutes] => cluster::run(&["soak", minutes])?,
         ["soak", rounds] => test::soak(rounds)?,
         ["lint"] => lint::run()?,
