@@ -37,8 +37,8 @@ pub struct Options {
     /// Run each cloner and each upload server within these limits, as in a pod: CORES,MEMORY. Tools have none.
     #[arg(long, value_name = "0.75,600M")]
     cgroup: Option<Limits>,
-    /// Connect cloner and upload server by the simulated network of `bench network` whose name contains this. To
-    /// carry its packets takes CPU time, too.
+    /// Connect cloner and upload server by the simulated network of `bench network` whose name contains this. Its
+    /// threads take CPU time, too.
     #[arg(long, value_name = "1 Gbit/s, 1 ms")]
     network: Option<String>,
     #[command(flatten)]

@@ -15,7 +15,7 @@ pub(super) const SERVER_NAMES: [&str; 2] = ["localhost", "upload-server.bench"];
 /// The connection of both pods.
 pub(super) struct Wire(Option<Simulated>);
 
-/// In a network namespace of its own is the server.
+/// The server is in a network namespace of its own.
 struct Simulated {
     tunnel: Tunnel,
     namespace: Namespace,
