@@ -222,10 +222,10 @@ impl Pod {
         self
     }
 
-    /// In a control group, which must outlive the process.
+    /// In a control group, if there is one; it must outlive the process.
     #[must_use]
-    pub fn in_group(mut self, group: &Group) -> Self {
-        self.enter_group = group.enter();
+    pub fn in_group(mut self, group: Option<&Group>) -> Self {
+        self.enter_group = group.map(Group::enter).unwrap_or_default();
         self
     }
 

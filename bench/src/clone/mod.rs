@@ -234,34 +234,30 @@ impl Bench<'_> {
         let group = |name| self.options.cgroup.map(|limits| Group::new(name, limits)).transpose();
         let groups = [group("server")?, group("sender")?];
         let [server_group, sender_group] = groups.each_ref().map(Option::as_ref);
-        let limited = |pod: Pod, group: Option<&Group>| match group {
-            Some(group) => pod.in_group(group),
-            None => pod,
-        };
         let (server, sender) = match contender {
             Contender::Cdi => {
                 let cloner = self.sender(&self.ours, volumes, port);
                 (
                     Some(self.server(&self.ours, target, port)),
-                    limited(cloner, sender_group).command(),
+                    cloner.in_group(sender_group).command(),
                 )
             }
             Contender::OnePod => {
-                (None, limited(self.copier(volumes, target), sender_group).command())
+                (None, self.copier(volumes, target).in_group(sender_group).command())
             }
             Contender::Upstream => {
                 let folder =
                     self.reference.as_deref().context("upstream CDI's programs are not given")?;
                 let mut cloner = self.sender(folder, volumes, port);
                 cloner.words = self.upstream_arguments(volumes.from)?;
-                (Some(self.server(folder, target, port)), limited(cloner, sender_group).command())
+                (Some(self.server(folder, target, port)), cloner.in_group(sender_group).command())
             }
             Contender::Cp => (None, self.local("cp --sparse=always", volumes, target)),
             Contender::CpReflink => (None, self.local("cp --reflink=always", volumes, target)),
             Contender::NbdCopy => (None, self.local("nbdcopy --flush", volumes, target)),
         };
         let server = match server {
-            Some(pod) => Some(self.started(&limited(pod, server_group), port)?),
+            Some(pod) => Some(self.started(&pod.in_group(server_group), port)?),
             None => None,
         };
         let (sent_before, begin) = (self.wire.bytes()?, Instant::now());

@@ -27,7 +27,7 @@ pub struct PackedData {
 
 impl PackedData {
     /// How it is sent.
-    pub fn coding(&self) -> Coding {
+    pub(super) fn coding(&self) -> Coding {
         self.packed.as_ref().map_or(Coding::Plain, |(coding, _)| *coding)
     }
 
