@@ -8,7 +8,7 @@ use std::io;
 use ::bzip2::{Decompress, Error as Refused, Status};
 
 use crate::Error;
-use crate::decompress::{Container, Next, Wire};
+use crate::decompress::{Container, Content, Next, Wire};
 
 const STREAM: &str = "bzip2 stream";
 /// A digit from 1 to 9 follows: the size of the blocks.
@@ -57,7 +57,7 @@ impl Container for Bzip2 {
         Ok(Next::Inline)
     }
 
-    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<Content> {
         while let Some(decoder) = &mut self.decoder {
             let input = wire.fill()?;
             let ended = input.is_empty();
@@ -74,10 +74,10 @@ impl Container for Bzip2 {
                 Err(refused) => return Err(wire.corrupt(STREAM, because(refused))),
             }
             if decoded > 0 {
-                return Ok(decoded);
+                return Ok(Content::Bytes(decoded));
             }
         }
-        Ok(0)
+        Ok(Content::Bytes(0))
     }
 
     fn window(&self) -> u64 {

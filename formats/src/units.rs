@@ -15,7 +15,7 @@
 use std::io::{self, BufRead, Read};
 
 use crate::Error;
-use crate::decompress::{Container, Limits, Next, Walk, read_all_parts};
+use crate::decompress::{Container, Content, ContentReader, Limits, Next, Walk, read_all_parts};
 use crate::sniff::Compression;
 use crate::{gzip, xz, zstd};
 
@@ -60,6 +60,12 @@ impl Splitter {
 pub struct Inline<'a> {
     walk: &'a mut Walk,
     input: &'a mut dyn BufRead,
+}
+
+impl ContentReader for Inline<'_> {
+    fn read_content(&mut self, out: &mut [u8]) -> io::Result<Content> {
+        self.walk.read_content(self.input, out)
+    }
 }
 
 impl Read for Inline<'_> {

@@ -29,6 +29,7 @@ mod memory_permit;
 mod options;
 mod ova;
 mod parallel_gzip;
+mod pieces;
 pub mod plan;
 mod probe;
 pub mod progress;

@@ -32,6 +32,24 @@ impl Default for Limits {
     }
 }
 
+/// What one read of a [`ContentReader`] yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// So many bytes at the beginning of the buffer. 0: the content ends.
+    Bytes(usize),
+    /// So many zeroes, which are not in the buffer: more than none.
+    Zeroes(u64),
+}
+
+/// A reader that need not write long runs of zeroes to memory.
+pub trait ContentReader: Read {
+    /// As [`Read::read`], except for [`Content::Zeroes`]. The bytes of `out` behind the content are undefined.
+    ///
+    /// # Errors
+    /// As [`Read::read`].
+    fn read_content(&mut self, out: &mut [u8]) -> io::Result<Content>;
+}
+
 /// Undoes one compression.
 ///
 /// The reader ends with `Ok(0)` only after everything was complete and every checksum of the format agreed. Large
@@ -46,7 +64,7 @@ pub fn reader<'a>(
     kind: Compression,
     input: Box<dyn BufRead + Send + 'a>,
     limits: Limits,
-) -> Box<dyn Read + Send + 'a> {
+) -> Box<dyn ContentReader + Send + 'a> {
     Box::new(Serial::new(kind, input, limits))
 }
 
@@ -55,10 +73,10 @@ pub fn readers<'a>(
     kinds: &[Compression],
     input: Box<dyn BufRead + Send + 'a>,
     limits: Limits,
-) -> Box<dyn Read + Send + 'a> {
+) -> Box<dyn ContentReader + Send + 'a> {
     const BETWEEN: usize = 256 * 1024; // a level-2 cache holds it together with its neighbours
     match kinds {
-        [] => Box::new(input),
+        [] => Box::new(Uncompressed(input)),
         [inner] => reader(*inner, input, limits),
         [outer, rest @ ..] => {
             let yields = reader(*outer, input, limits);
@@ -67,14 +85,29 @@ pub fn readers<'a>(
     }
 }
 
+/// Content that is not compressed.
+struct Uncompressed<R>(R);
+
+impl<R: Read> Read for Uncompressed<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.read(out)
+    }
+}
+
+impl<R: Read> ContentReader for Uncompressed<R> {
+    fn read_content(&mut self, out: &mut [u8]) -> io::Result<Content> {
+        self.0.read(out).map(Content::Bytes)
+    }
+}
+
 /// A compressed format as a row of parts.
 pub(crate) trait Container: Send {
     /// Verifies what lies between two parts and enters the next one.
     fn next(&mut self, wire: &mut Wire<'_>) -> io::Result<Next>;
 
-    /// Decodes more of the part entered as [`Next::Inline`] into `out`, which is not empty. 0: the part is complete
+    /// Decodes more of the part entered as [`Next::Inline`] into `out`, which is not empty. No bytes: the part is complete
     /// and verified.
-    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<usize>;
+    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<Content>;
 
     /// Bytes of history that any part so far needed.
     fn window(&self) -> u64;
@@ -96,6 +129,8 @@ pub(crate) struct Walk<C: ?Sized = dyn Container> {
     container: Box<C>,
     ahead: Ahead,
     state: ReadState,
+    /// Zeroes of the inline part that were decoded and not returned yet.
+    zeroes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -122,7 +157,7 @@ impl Walk {
 
 impl<C: Container + ?Sized> Walk<C> {
     pub(crate) fn over(kind: Compression, container: Box<C>) -> Self {
-        Self { kind, container, ahead: Ahead::default(), state: ReadState::Between }
+        Self { kind, container, ahead: Ahead::default(), state: ReadState::Between, zeroes: 0 }
     }
 
     /// The same, whose input is what lies behind so many bytes of the stream.
@@ -148,20 +183,45 @@ impl<C: Container + ?Sized> Walk<C> {
         next
     }
 
-    /// More of the inline part. 0: it is complete.
-    pub(crate) fn read(&mut self, input: &mut dyn BufRead, out: &mut [u8]) -> io::Result<usize> {
+    /// More of the inline part. No bytes: it is complete.
+    pub(crate) fn read_content(
+        &mut self,
+        input: &mut dyn BufRead,
+        out: &mut [u8],
+    ) -> io::Result<Content> {
         match self.state {
             ReadState::Inside if !out.is_empty() => (),
             ReadState::Failed => return Err(self.failed_before()),
-            _ => return Ok(0),
+            _ => return Ok(Content::Bytes(0)),
+        }
+        if self.zeroes > 0 {
+            return Ok(Content::Zeroes(std::mem::take(&mut self.zeroes)));
         }
         let read = self.container.read(&mut Wire::new(&mut self.ahead, input), out);
         match &read {
-            Ok(0) => self.state = ReadState::Between,
+            Ok(Content::Bytes(0)) => self.state = ReadState::Between,
             Ok(_) => (),
             Err(_) => self.state = ReadState::Failed,
         }
         read
+    }
+
+    /// As [`read_content`](Self::read_content), with all bytes in `out`.
+    pub(crate) fn read(&mut self, input: &mut dyn BufRead, out: &mut [u8]) -> io::Result<usize> {
+        self.read_content(input, out).map(|content| self.fill(content, out))
+    }
+
+    /// Puts the zeroes of `content` into `out`, and keeps the number of those that do not fit.
+    fn fill(&mut self, content: Content, out: &mut [u8]) -> usize {
+        match content {
+            Content::Bytes(n) => n,
+            Content::Zeroes(zeroes) => {
+                let n = usize::try_from(zeroes).unwrap_or(usize::MAX).min(out.len());
+                out[..n].fill(0);
+                self.zeroes = zeroes - n as u64;
+                n
+            }
+        }
     }
 
     pub(crate) fn window(&self) -> u64 {
@@ -220,23 +280,37 @@ impl Read for Serial<'_> {
     }
 }
 
+impl ContentReader for Serial<'_> {
+    fn read_content(&mut self, out: &mut [u8]) -> io::Result<Content> {
+        read_content_of_all_parts(&mut self.walk, &mut *self.input, out)
+    }
+}
+
 /// One `read` of a stream all of whose parts are inline.
 pub(crate) fn read_all_parts<C: Container + ?Sized>(
     walk: &mut Walk<C>,
     input: &mut dyn BufRead,
     out: &mut [u8],
 ) -> io::Result<usize> {
+    read_content_of_all_parts(walk, input, out).map(|content| walk.fill(content, out))
+}
+
+fn read_content_of_all_parts<C: Container + ?Sized>(
+    walk: &mut Walk<C>,
+    input: &mut dyn BufRead,
+    out: &mut [u8],
+) -> io::Result<Content> {
     if out.is_empty() {
-        return Ok(0);
+        return Ok(Content::Bytes(0));
     }
     loop {
-        match walk.read(input, out)? {
-            0 => match walk.next(input)? {
+        match walk.read_content(input, out)? {
+            Content::Bytes(0) => match walk.next(input)? {
                 Next::Inline => (),
-                Next::End => return Ok(0),
+                Next::End => return Ok(Content::Bytes(0)),
                 Next::Unit(_) => unreachable!("no units were requested"),
             },
-            n => return Ok(n),
+            content => return Ok(content),
         }
     }
 }

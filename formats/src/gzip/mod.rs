@@ -11,7 +11,7 @@ use std::io;
 use crc32fast::Hasher;
 
 use crate::Error;
-use crate::decompress::{Container, Next, Wire};
+use crate::decompress::{Container, Content, Next, Wire};
 use crate::inflate::{Inflate, Progress};
 
 pub(crate) use bgzf::begins_with_bgzf;
@@ -112,7 +112,7 @@ impl Container for Gzip {
         Ok(Next::Inline)
     }
 
-    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<Content> {
         while !self.body_ended {
             let input = wire.fill()?;
             let ended = input.is_empty();
@@ -129,11 +129,11 @@ impl Container for Gzip {
             if decoded > 0 {
                 self.crc.update(&out[..decoded]);
                 self.len = self.len.wrapping_add(decoded as u32); // modulo 2^32, as the trailer
-                return Ok(decoded);
+                return Ok(Content::Bytes(decoded));
             }
         }
         self.check_trailer(wire)?;
-        Ok(0)
+        Ok(Content::Bytes(0))
     }
 
     fn window(&self) -> u64 {

@@ -67,6 +67,25 @@ pub(crate) struct Progress {
     pub at_block: bool,
 }
 
+/// The block before which to stop, as a bit of the input. The number is negative where that bit was taken from the input by an
+/// earlier call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopBefore {
+    /// One that begins exactly there.
+    Block(i64),
+    /// The first one that begins there or later.
+    FirstBlockFrom(i64),
+}
+
+impl StopBefore {
+    fn is_at(self, bit: i64) -> bool {
+        match self {
+            Self::Block(block) => bit == block,
+            Self::FirstBlockFrom(from) => bit >= from,
+        }
+    }
+}
+
 /// The farthest that a match reaches back, in bytes.
 pub(crate) const WINDOW: usize = REACH;
 
@@ -109,36 +128,41 @@ impl<B: OutputByte> Inflate<B> {
         matches!(self.place, DecodePosition::End).then(|| self.bits.whole_bytes())
     }
 
+    /// The next bit, seen from the next byte of the input: not positive.
+    pub(crate) fn next_bit(&self) -> i64 {
+        -i64::from(self.bits.count)
+    }
+
     /// Decodes until the stream is over, `out` is full, or `input` is used up: when it returns before the stream is
     /// over and with space left in `out`, all of `input` was used.
     pub(crate) fn inflate(&mut self, input: &[u8], out: &mut [B]) -> Result<Progress, Invalid> {
         self.inflate_up_to(None, input, out)
     }
 
-    /// As [`inflate`](Self::inflate), but does not enter a block that begins at bit `block` of `input`. The number is
-    /// negative where that bit was taken from the input by an earlier call.
+    /// As [`inflate`](Self::inflate), but does not enter the block to stop at.
     pub(crate) fn inflate_up_to(
         &mut self,
-        block: Option<i64>,
+        stop: Option<StopBefore>,
         input: &[u8],
         out: &mut [B],
     ) -> Result<Progress, Invalid> {
-        let mut now = Now { out, stop_at: block, ..Now::reading(input) };
+        let mut now = Now { out, stop, ..Now::reading(input) };
         while self.step(&mut now)? {}
         let Now { at: consumed, filled: decoded, at_block, .. } = now;
         self.history.append(&out[..decoded]);
         Ok(Progress { consumed, decoded, at_block })
     }
 
-    /// As [`inflate`](Self::inflate), behind the first `filled` bytes of `out`, to which matches refer. Nothing is copied
-    /// to the history: it is what precedes `out`.
+    /// As [`inflate_up_to`](Self::inflate_up_to), behind the first `filled` bytes of `out`, to which matches refer. Nothing is
+    /// copied to the history: it is what precedes `out`.
     pub(crate) fn inflate_behind(
         &mut self,
         filled: usize,
+        stop: Option<StopBefore>,
         input: &[u8],
         out: &mut [B],
     ) -> Result<Progress, Invalid> {
-        let mut now = Now { out, filled, ..Now::reading(input) };
+        let mut now = Now { out, filled, stop, ..Now::reading(input) };
         while self.step(&mut now)? {}
         let Now { at: consumed, filled: end, at_block, .. } = now;
         Ok(Progress { consumed, decoded: end - filled, at_block })
@@ -170,7 +194,8 @@ impl<B: OutputByte> Inflate<B> {
                     self.place = DecodePosition::End;
                     return Ok(true);
                 }
-                if now.stop_at == Some(now.at as i64 * 8 - i64::from(self.bits.count)) {
+                let bit = now.at as i64 * 8 + self.next_bit();
+                if now.stop.is_some_and(|stop| stop.is_at(bit)) {
                     now.at_block = true;
                     return Ok(false);
                 }
@@ -259,8 +284,7 @@ struct Now<'a, B> {
     at: usize,
     out: &'a mut [B],
     filled: usize,
-    /// The bit of `input` where to stop if a block begins there.
-    stop_at: Option<i64>,
+    stop: Option<StopBefore>,
     /// It did.
     at_block: bool,
 }
@@ -268,6 +292,6 @@ struct Now<'a, B> {
 impl<'a, B> Now<'a, B> {
     /// Input alone.
     fn reading(input: &'a [u8]) -> Self {
-        Self { input, at: 0, out: &mut [], filled: 0, stop_at: None, at_block: false }
+        Self { input, at: 0, out: &mut [], filled: 0, stop: None, at_block: false }
     }
 }

@@ -12,7 +12,7 @@ use lz4_flex::block::decompress_into_with_dict;
 use twox_hash::XxHash32;
 
 use crate::Error;
-use crate::decompress::{Container, Next, Wire};
+use crate::decompress::{Container, Content, Next, Wire};
 use crate::frames;
 use frame::{BlockHeader, DataFrame};
 pub(crate) use frame::{LEGACY_MAGIC, MAGIC};
@@ -62,19 +62,19 @@ impl Container for Lz4 {
         Ok(Next::Inline)
     }
 
-    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<usize> {
-        let Some(frame) = &mut self.frame else { return Ok(0) };
+    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<Content> {
+        let Some(frame) = &mut self.frame else { return Ok(Content::Bytes(0)) };
         while frame.given == frame.block.len() {
             if !frame.next_block(wire)? {
                 self.frame = None;
-                return Ok(0);
+                return Ok(Content::Bytes(0));
             }
         }
         let rest = &frame.block[frame.given..];
         let len = rest.len().min(out.len());
         out[..len].copy_from_slice(&rest[..len]);
         frame.given += len;
-        Ok(len)
+        Ok(Content::Bytes(len))
     }
 
     fn window(&self) -> u64 {

@@ -23,16 +23,18 @@ use content::{Content, Window};
 pub use crate::gzip::GzipReader;
 pub use guess::{Speculation, SpeculationMemory};
 
-use crate::inflate::{Inflate, Invalid, Progress, WINDOW};
+use crate::inflate::{Inflate, Invalid, Progress, StopBefore, WINDOW};
 
 /// The state of a decoder inside a gzip member.
 pub struct BodyDecoder {
     inflate: Inflate,
+    /// Bytes of the next chunk that are decoded or waiting in the decoder.
+    used: usize,
 }
 
 impl BodyDecoder {
     pub(crate) fn new(inflate: Inflate) -> Self {
-        Self { inflate }
+        Self { inflate, used: 0 }
     }
 
     /// The content of the member is complete.
@@ -42,6 +44,40 @@ impl BodyDecoder {
 
     pub(crate) fn into_inflate(self) -> Inflate {
         self.inflate
+    }
+}
+
+/// Compressed bytes, and what follows them: its last block is decoded with it as far as that is known. So the next chunk's first
+/// block that can be found is one where this one stops, and nothing of it has to be decoded in between.
+pub struct Chunk {
+    bytes: Vec<u8>,
+    /// Bytes of the chunk itself.
+    len: usize,
+}
+
+impl Chunk {
+    /// `next`: the first bytes of the next chunk.
+    pub fn new(mut bytes: Vec<u8>, next: &[u8]) -> Self {
+        let len = bytes.len();
+        bytes.extend_from_slice(next);
+        Self { bytes, len }
+    }
+
+    /// Without what follows.
+    pub fn into_bytes(self) -> Vec<u8> {
+        let Self { mut bytes, len } = self;
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// Bytes of the next chunk that are known.
+    pub fn next_len(&self) -> usize {
+        self.bytes.len() - self.len
+    }
+
+    /// Where to stop, if the input begins behind `used` bytes.
+    fn end_behind(&self, used: usize) -> StopBefore {
+        StopBefore::FirstBlockFrom(8 * (self.len as i64 - used as i64))
     }
 }
 
@@ -69,12 +105,14 @@ pub struct Damaged {
 
 /// Decodes one chunk, given the state at its beginning.
 pub struct ChunkDecoder<'a> {
-    chunk: &'a [u8],
-    /// Bytes of the chunk that `body` has used.
+    chunk: &'a Chunk,
+    /// Bytes of the chunk, and of what follows it, that `inflate` has used.
     used: usize,
-    /// Of the position behind `prepared`.
-    body: BodyDecoder,
+    /// At the position behind `prepared`.
+    inflate: Inflate,
     speculation: Option<Speculation>,
+    /// No block begins where the speculation does.
+    is_missed: bool,
     /// What a speculation that came true has decoded.
     prepared: Option<(Content, Window)>,
     /// What is prepared reaches to the end of the chunk, or of the body.
@@ -83,8 +121,17 @@ pub struct ChunkDecoder<'a> {
 
 impl<'a> ChunkDecoder<'a> {
     /// `body` is the state at the beginning of `chunk`, of which `speculation` was made.
-    pub fn new(chunk: &'a [u8], body: BodyDecoder, speculation: Option<Speculation>) -> Self {
-        Self { chunk, used: 0, body, speculation, prepared: None, is_whole: false }
+    pub fn new(chunk: &'a Chunk, body: BodyDecoder, speculation: Option<Speculation>) -> Self {
+        let BodyDecoder { inflate, used } = body;
+        Self {
+            chunk,
+            used,
+            inflate,
+            speculation,
+            is_missed: false,
+            prepared: None,
+            is_whole: false,
+        }
     }
 
     /// Decodes more into `out`, which is not empty.
@@ -98,26 +145,34 @@ impl<'a> ChunkDecoder<'a> {
             {
                 return Ok(decoded);
             }
-            if self.body.inflate.rest().is_some() {
+            if self.inflate.rest().is_some() {
                 return Ok(Decoded::BodyEnd);
             }
             let at = self.used;
             // Placeholders for what precedes the member must not become bytes.
-            let has_window = self.body.inflate.window().len() == WINDOW;
-            let speculation = self.speculation.as_ref().filter(|_| has_window);
-            let block = speculation.map(|s| s.block() as i64 - 8 * at as i64);
-            let decoded = self.body.inflate.inflate_up_to(block, &self.chunk[at..], out);
+            let has_window = self.inflate.window().len() == WINDOW;
+            let block = self.speculation.as_ref().filter(|_| has_window && !self.is_missed);
+            let block = block.map(|speculation| speculation.block() as i64 - 8 * at as i64);
+            let block = block.filter(|block| *block >= self.inflate.next_bit());
+            let (stop, end) = match block {
+                Some(block) => (StopBefore::Block(block), self.chunk.len.max(at)),
+                None => (self.chunk.end_behind(at), self.chunk.bytes.len()),
+            };
+            let decoded = self.inflate.inflate_up_to(Some(stop), &self.chunk.bytes[at..end], out);
             let Progress { consumed, decoded, at_block } =
                 decoded.map_err(|because: Invalid| Damaged { at, because })?;
             self.used += consumed;
-            if at_block {
+            if at_block && block.is_some() {
                 self.adopt_speculation();
             }
             if decoded > 0 {
                 return Ok(Decoded::Bytes(decoded));
             }
-            if self.used == self.chunk.len() && !at_block && self.body.inflate.rest().is_none() {
-                return Ok(Decoded::ChunkEnd);
+            let is_used_up = self.used == end && !at_block && self.inflate.rest().is_none();
+            match block {
+                Some(_) => self.is_missed |= is_used_up,
+                None if at_block || is_used_up => return Ok(Decoded::ChunkEnd),
+                None => (),
             }
         }
     }
@@ -125,11 +180,11 @@ impl<'a> ChunkDecoder<'a> {
     /// The decoder is where the speculation began.
     fn adopt_speculation(&mut self) {
         let Some(speculation) = self.speculation.take() else { return };
-        let window = Window::new(self.body.inflate.window());
+        let window = Window::new(self.inflate.window());
         let (content, end) = speculation.resolve(&window);
         self.used = end.used;
-        self.body = BodyDecoder::new(end.decoder);
-        self.is_whole = end.used == self.chunk.len() && !end.is_memory_full;
+        self.inflate = end.decoder;
+        self.is_whole = !end.is_stopped;
         self.prepared = Some((content, window));
     }
 
@@ -142,20 +197,22 @@ impl<'a> ChunkDecoder<'a> {
     /// end of the chunk is known too ([`next_state`](Self::next_state)).
     pub fn prepared_len(&self) -> Option<u64> {
         let (content, _) = self.prepared.as_ref()?;
-        let ended = self.body.inflate.rest().is_some();
+        let ended = self.inflate.rest().is_some();
         (self.is_whole && !ended).then(|| content.len())
     }
 
     /// The state at the end of the chunk, as soon as [`prepared_len`](Self::prepared_len) is known or after
     /// [`Decoded::ChunkEnd`]; that of a complete body after [`Decoded::BodyEnd`]. What is prepared can still be read.
     pub fn next_state(&mut self) -> BodyDecoder {
-        std::mem::replace(&mut self.body, BodyDecoder::new(Inflate::new()))
+        let inflate = std::mem::take(&mut self.inflate);
+        BodyDecoder { inflate, used: self.used.saturating_sub(self.chunk.len) }
     }
 
-    /// After [`Decoded::BodyEnd`]: the bytes of the chunk that the decoder did not use.
+    /// After [`Decoded::BodyEnd`]: the bytes of the chunk that the decoder did not use, and what is known of the
+    /// [next](Chunk::next_len).
     pub fn unused(&self) -> Vec<u8> {
-        let mut unused = self.body.inflate.rest().unwrap_or_default();
-        unused.extend_from_slice(&self.chunk[self.used..]);
+        let mut unused = self.inflate.rest().unwrap_or_default();
+        unused.extend_from_slice(&self.chunk.bytes[self.used..]);
         unused
     }
 

@@ -1,5 +1,7 @@
 //! Chunks decoded with and without knowing what precedes them have to be the same content.
 
+use std::cell::Cell;
+
 use proptest::prelude::*;
 use testkit::short_runs;
 
@@ -21,18 +23,43 @@ struct Counts {
     chunks: usize,
     /// Chunks whose speculation came true.
     adopted: usize,
+    /// Bits that were decoded in order before these began.
+    bits_between: i64,
+}
+
+/// How far each chunk is decoded ahead.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    memory_max: usize,
+    steps: usize,
+    /// Bytes of the next chunk that are known.
+    next_max: usize,
+}
+
+const PLENTY: Ahead = Ahead { memory_max: 8 << 20, steps: usize::MAX, next_max: 128 << 10 };
+
+impl Ahead {
+    fn decode(self, chunk: &Chunk) -> Option<Speculation> {
+        let asked = Cell::new(0);
+        let is_due = || asked.replace(asked.get() + 1) + 1 >= self.steps;
+        Speculation::decode(chunk, SpeculationMemory::new(self.memory_max), is_due).ok()
+    }
 }
 
 /// Decodes chunks of `chunk_len` with buffers of `space`.
-fn decode(stream: &[u8], chunk_len: usize, space: usize, memory_max: usize) -> (Outcome, Counts) {
+fn decode(stream: &[u8], chunk_len: usize, space: usize, ahead: Ahead) -> (Outcome, Counts) {
     let mut content = Vec::new();
     let mut counts = Counts::default();
     let mut body = BodyDecoder::new(Inflate::new());
     let mut out = vec![0xee; space];
-    let mut chunks = stream.chunks(chunk_len);
-    while let Some(chunk) = chunks.next() {
-        let speculation = Speculation::decode(chunk, SpeculationMemory::new(memory_max)).ok();
-        let mut decoder = ChunkDecoder::new(chunk, body, speculation);
+    let mut chunks = stream.chunks(chunk_len).peekable();
+    while let Some(bytes) = chunks.next() {
+        let next = chunks.peek().copied().unwrap_or_default();
+        let chunk = Chunk::new(bytes.to_vec(), &next[..next.len().min(ahead.next_max)]);
+        let speculation = ahead.decode(&chunk);
+        let begin = 8 * body.used as i64 + body.inflate.next_bit();
+        let bits_before = speculation.as_ref().map_or(0, |it| it.block() as i64 - begin);
+        let mut decoder = ChunkDecoder::new(&chunk, body, speculation);
         counts.chunks += 1;
         let mut announced = None;
         loop {
@@ -41,7 +68,13 @@ fn decode(stream: &[u8], chunk_len: usize, space: usize, memory_max: usize) -> (
             {
                 announced = Some((decoder.next_state(), content.len() as u64 + len));
             }
-            match decoder.decode(&mut out) {
+            let was_prepared = decoder.was_prepared();
+            let decoded = decoder.decode(&mut out);
+            if decoder.was_prepared() && !was_prepared {
+                counts.adopted += 1;
+                counts.bits_between += bits_before;
+            }
+            match decoded {
                 Err(_) => return (Outcome::Damaged, counts),
                 Ok(Decoded::Bytes(n)) => content.extend_from_slice(&out[..n]),
                 Ok(Decoded::Zeroes(n)) => content.resize(content.len() + n, 0),
@@ -49,13 +82,12 @@ fn decode(stream: &[u8], chunk_len: usize, space: usize, memory_max: usize) -> (
                 Ok(Decoded::BodyEnd) => {
                     let unused = decoder.unused();
                     let rest: usize = chunks.map(<[u8]>::len).sum();
-                    let behind = unused.len() + rest;
+                    let behind = unused.len() + rest - chunk.next_len();
                     assert_eq!(unused, stream[stream.len() - behind..][..unused.len()]);
                     return (Outcome::End(content, behind), counts);
                 }
             }
         }
-        counts.adopted += usize::from(decoder.was_prepared());
         body = match announced {
             Some((body, len)) => {
                 assert_eq!(content.len() as u64, len, "the announced length");
@@ -69,7 +101,8 @@ fn decode(stream: &[u8], chunk_len: usize, space: usize, memory_max: usize) -> (
 
 /// The same without speculation and chunks.
 fn in_order(stream: &[u8]) -> Outcome {
-    let mut decoder = ChunkDecoder::new(stream, BodyDecoder::new(Inflate::new()), None);
+    let chunk = Chunk::new(stream.to_vec(), &[]);
+    let mut decoder = ChunkDecoder::new(&chunk, BodyDecoder::new(Inflate::new()), None);
     let (mut content, mut out) = (Vec::new(), vec![0; 1 << 16]);
     loop {
         match decoder.decode(&mut out) {
@@ -82,8 +115,6 @@ fn in_order(stream: &[u8]) -> Outcome {
     }
 }
 
-const PLENTY: usize = 8 << 20;
-
 #[test]
 fn most_chunks_of_a_long_stream_are_decoded_before_what_precedes_them() {
     let content = short_runs(16 << 20, 1);
@@ -91,6 +122,18 @@ fn most_chunks_of_a_long_stream_are_decoded_before_what_precedes_them() {
         let (outcome, counts) = decode(&stream, 256 << 10, 1 << 20, PLENTY);
         assert!(outcome == Outcome::End(content.clone(), 0));
         assert!(counts.chunks > 10 && counts.adopted + 3 >= counts.chunks, "{counts:?}");
+    }
+}
+
+#[test]
+fn chunks_end_with_a_block_so_that_nothing_is_decoded_between_them() {
+    let content = short_runs(16 << 20, 1);
+    for stream in [zlib_deflate(&content, 6), libdeflate(&content, 6)] {
+        let (outcome, counts) = decode(&stream, 512 << 10, 1 << 20, PLENTY);
+        assert!(outcome == Outcome::End(content.clone(), 0));
+        assert_eq!(counts.bits_between, 0, "{counts:?}");
+        let (_, unknown) = decode(&stream, 512 << 10, 1 << 20, Ahead { next_max: 0, ..PLENTY });
+        assert!(unknown.bits_between > 100_000, "{unknown:?}");
     }
 }
 
@@ -111,8 +154,9 @@ fn runs_of_zeroes_take_no_memory() {
     content.extend(b"end");
     let stream = zlib_deflate(&content, 6);
     let half = stream.len() / 2;
-    let memory = SpeculationMemory::new(2 << 20);
-    let Ok(speculation) = Speculation::decode(&stream[half..], memory) else { panic!("no block") };
+    let ahead = Ahead { memory_max: 2 << 20, ..PLENTY };
+    let chunk = Chunk::new(stream[half..].to_vec(), &[]);
+    let speculation = ahead.decode(&chunk).expect("a block");
     assert!(speculation.content.len() > 60 << 20, "{}", speculation.content.len());
     let (outcome, counts) = decode(&stream, half, 1 << 20, PLENTY);
     assert!(outcome == Outcome::End(content, 0));
@@ -124,11 +168,30 @@ fn a_speculation_stops_at_its_limit_of_memory() {
     let content = vec![7; 64 << 20];
     let stream = zlib_deflate(&[&short_runs(1 << 20, 4)[..], &content].concat(), 6);
     for memory_max in [0, 1, 40_000, 1 << 20] {
-        let memory = SpeculationMemory::new(memory_max);
-        let Ok(speculation) = Speculation::decode(&stream[1000..], memory) else { panic!("block") };
+        let ahead = Ahead { memory_max, ..PLENTY };
+        let chunk = Chunk::new(stream[1000..].to_vec(), &[]);
+        let speculation = ahead.decode(&chunk).expect("a block");
         assert!(speculation.content.len() <= 2 * memory_max as u64);
-        assert!(matches!(decode(&stream, 1000, 1 << 20, memory_max).0, Outcome::End(..)));
+        assert!(matches!(decode(&stream, 1000, 1 << 20, ahead).0, Outcome::End(..)));
     }
+}
+
+#[test]
+fn a_speculation_that_is_stopped_keeps_what_it_has() {
+    let content = short_runs(4 << 20, 8);
+    let stream = zlib_deflate(&content, 6);
+    let chunk_len = stream.len().div_ceil(3);
+    let chunk = Chunk::new(stream[chunk_len..][..chunk_len].to_vec(), &[]);
+    let mut decoded = Vec::new();
+    for steps in 1..=12 {
+        let ahead = Ahead { steps, ..PLENTY };
+        decoded.push(ahead.decode(&chunk).expect("a block").content.len());
+        let (outcome, counts) = decode(&stream, chunk_len, 1 << 20, ahead);
+        assert!(outcome == Outcome::End(content.clone(), 0), "{steps}");
+        assert_eq!(counts.adopted, 2, "{steps}");
+    }
+    assert!(decoded.is_sorted_by(|less, more| less < more), "{decoded:?}");
+    assert!(decoded[0] <= 64 << 10, "{decoded:?}");
 }
 
 #[test]
@@ -136,17 +199,18 @@ fn a_stream_whose_content_just_fills_the_memory_is_complete() {
     let content = short_runs(200_000, 7);
     let stream = zlib_deflate(&content, 6);
     let chunk_len = stream.len().div_ceil(2);
+    let chunk = Chunk::new(stream[chunk_len..].to_vec(), &[]);
     let decoded_ahead = |memory_max| {
-        let memory = SpeculationMemory::new(memory_max);
-        Speculation::decode(&stream[chunk_len..], memory).map_or(0, |s| s.content.len())
+        let ahead = Ahead { memory_max, ..PLENTY };
+        ahead.decode(&chunk).map_or(0, |speculation| speculation.content.len())
     };
-    let all = decoded_ahead(PLENTY);
+    let all = decoded_ahead(PLENTY.memory_max);
     let sizes: Vec<usize> = (0..content.len()).collect();
     let enough = sizes.partition_point(|memory_max| decoded_ahead(*memory_max) < all);
     assert!(enough > 1000);
     // With a little less, the whole chunk is used, and the decoder has not written all that it has.
     for memory_max in enough - 300..=enough {
-        let (outcome, _) = decode(&stream, chunk_len, 1 << 16, memory_max);
+        let (outcome, _) = decode(&stream, chunk_len, 1 << 16, Ahead { memory_max, ..PLENTY });
         assert!(outcome == Outcome::End(content.clone(), 0), "{memory_max}");
     }
 }
@@ -179,10 +243,13 @@ proptest! {
         chunk_len in 1000_usize..200_000,
         space in 1_usize..300_000,
         memory_max in 1_usize..4_000_000,
+        steps in 1_usize..30,
+        next_max in 0_usize..100_000,
     ) {
         let content = short_runs(len, seed);
         for stream in [zlib_deflate(&content, level), libdeflate(&content, level as i32)] {
-            let (outcome, _) = decode(&stream, chunk_len, space.max(len / 500), memory_max);
+            let ahead = Ahead { memory_max, steps, next_max };
+            let (outcome, _) = decode(&stream, chunk_len, space.max(len / 500), ahead);
             prop_assert!(outcome == Outcome::End(content.clone(), 0));
         }
     }

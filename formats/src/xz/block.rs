@@ -10,7 +10,7 @@ use super::index::BlockTally;
 use super::lzma2::BlockWalk;
 use super::{STEP, STREAM};
 use crate::Error;
-use crate::decompress::{Container, Limits, Next, Wire};
+use crate::decompress::{Container, Content, Limits, Next, Wire};
 
 /// A block passing through liblzma.
 ///
@@ -117,8 +117,8 @@ impl Container for LoneBlock {
         Ok(Next::Inline)
     }
 
-    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<usize> {
-        self.decoder.as_mut().map_or(Ok(0), |decoder| decoder.read(wire, out))
+    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<Content> {
+        self.decoder.as_mut().map_or(Ok(0), |decoder| decoder.read(wire, out)).map(Content::Bytes)
     }
 
     fn window(&self) -> u64 {

@@ -15,7 +15,7 @@ use std::io;
 pub(crate) use block::LoneBlock;
 
 use crate::Error;
-use crate::decompress::{Container, Limits, Next, Wire};
+use crate::decompress::{Container, Content, Limits, Next, Wire};
 use crate::sniff::Compression;
 use crate::units::CompressedUnit;
 use block::BlockDecoder;
@@ -134,13 +134,15 @@ impl Container for Xz {
         }
     }
 
-    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<usize> {
-        let DecodePosition::InBlock(_, tally, decoder) = &mut self.place else { return Ok(0) };
+    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<Content> {
+        let DecodePosition::InBlock(_, tally, decoder) = &mut self.place else {
+            return Ok(Content::Bytes(0));
+        };
         let n = decoder.read(wire, out)?;
         if n == 0 {
             decoder.enter(tally).map_err(|because| wire.corrupt(STREAM, because))?;
         }
-        Ok(n)
+        Ok(Content::Bytes(n))
     }
 
     fn window(&self) -> u64 {

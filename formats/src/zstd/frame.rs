@@ -10,7 +10,8 @@ use crate::frames::{FrameHeader, NoFrame};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DataFrame {
     header_len: usize,
-    has_checksum: bool,
+    /// A checksum follows the last block.
+    pub has_checksum: bool,
     /// Bytes of history to keep.
     pub window: u64,
     /// Needs a dictionary that is not part of the stream.
@@ -35,7 +36,7 @@ impl FrameHeader for DataFrame {
 
 impl DataFrame {
     fn parse_fields(descriptor: u8, fields: &[u8]) -> Option<Self> {
-        let single_segment = descriptor & 0x20 != 0;
+        let single_segment = descriptor & SINGLE_SEGMENT != 0;
         let window_len = usize::from(!single_segment);
         let dictionary_len = [0, 1, 2, 4][usize::from(descriptor & 3)];
         let content_len_len = match descriptor >> 6 {
@@ -65,7 +66,7 @@ impl DataFrame {
         };
         Some(Self {
             header_len: 5 + window_len + dictionary_len + content_len_len,
-            has_checksum: descriptor & 0x04 != 0,
+            has_checksum: descriptor & HAS_CHECKSUM != 0,
             window,
             dictionary: dictionary.iter().any(|byte| *byte != 0),
             content_len,
@@ -80,32 +81,74 @@ impl DataFrame {
         bytes: &mut Vec<u8>,
         max: usize,
     ) -> io::Result<bool> {
-        const BLOCK_HEADER: usize = 3;
         let held = bytes.len();
         wire.take(self.header_len, bytes, STREAM)?;
         loop {
-            wire.take(BLOCK_HEADER, bytes, STREAM)?;
-            let [.., a, b, c] = **bytes else { unreachable!("three bytes were just taken") };
-            let header = u32::from_le_bytes([a, b, c, 0]);
-            let (is_last, kind, size) = (header & 1 != 0, header >> 1 & 3, header >> 3);
-            let content = match kind {
-                RLE => 1,
-                RESERVED => return Err(wire.corrupt(STREAM, "a block has the reserved type")),
-                _ => size as usize,
-            };
-            let checksum = if is_last && self.has_checksum { 4 } else { 0 };
-            if bytes.len() + content + checksum > max {
+            let (header, block) = BlockHeader::take(wire)?;
+            bytes.extend_from_slice(&header);
+            let checksum = if block.is_last && self.has_checksum { 4 } else { 0 };
+            if bytes.len() + block.stored_len + checksum > max {
                 wire.unread(bytes.split_off(held));
                 return Ok(false);
             }
-            wire.take(content + checksum, bytes, STREAM)?;
-            if is_last {
+            wire.take(block.stored_len + checksum, bytes, STREAM)?;
+            if block.is_last {
                 return Ok(true);
             }
         }
     }
+
+    /// Takes the header from `wire`, and returns one for the same blocks without a checksum, and without the length of the
+    /// content where the window does not depend on it.
+    pub(super) fn take_header_without_checks(&self, wire: &mut Wire<'_>) -> io::Result<Vec<u8>> {
+        let mut header = Vec::new();
+        wire.take(self.header_len, &mut header, STREAM)?;
+        match &mut header[..] {
+            [_, _, _, _, descriptor, ..] if *descriptor & SINGLE_SEGMENT != 0 => {
+                *descriptor &= !HAS_CHECKSUM;
+            }
+            [_, _, _, _, descriptor, _window, ..] => {
+                *descriptor = 0;
+                header.truncate(6);
+            }
+            _ => (),
+        }
+        Ok(header)
+    }
+
+    /// The most bytes that a block decodes to.
+    pub(super) fn block_max(&self) -> u64 {
+        self.window.min(128 << 10)
+    }
 }
 
-/// Types of blocks, in addition to raw (0) and compressed (2).
-const RLE: u32 = 1;
-const RESERVED: u32 = 3;
+/// Flags of a frame's descriptor.
+const SINGLE_SEGMENT: u8 = 0x20;
+const HAS_CHECKSUM: u8 = 0x04;
+
+/// The header of a block. (RFC 8878, section 3.1.1.2.)
+pub(super) struct BlockHeader {
+    pub is_last: bool,
+    /// Bytes that follow the header.
+    pub stored_len: usize,
+    /// For one byte that is repeated: how often.
+    pub repeated_len: Option<u64>,
+}
+
+impl BlockHeader {
+    /// The next header, and its bytes.
+    pub(super) fn take(wire: &mut Wire<'_>) -> io::Result<([u8; 3], Self)> {
+        const REPEATED: u32 = 1;
+        const RESERVED: u32 = 3;
+        let bytes = wire.array(STREAM)?;
+        let [a, b, c] = bytes;
+        let header = u32::from_le_bytes([a, b, c, 0]);
+        let (kind, size) = (header >> 1 & 3, header >> 3);
+        let (stored_len, repeated_len) = match kind {
+            REPEATED => (1, Some(size.into())),
+            RESERVED => return Err(wire.corrupt(STREAM, "a block has the reserved type")),
+            _ => (size as usize, None),
+        };
+        Ok((bytes, Self { is_last: header & 1 != 0, stored_len, repeated_len }))
+    }
+}

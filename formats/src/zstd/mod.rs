@@ -1,15 +1,19 @@
 //! Zstandard, RFC 8878: frames one after another, some of them skippable.
 
+mod content;
 mod frame;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 
-use ::zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, get_error_name};
+use ::zstd::zstd_safe::{DCtx, DParameter};
 
+use content::FrameContent;
 use frame::DataFrame;
 
 use crate::Error;
-use crate::decompress::{Container, Limits, Next, Wire};
+use crate::decompress::{Container, Content, Limits, Next, Wire};
 use crate::frames::{self, FrameHeader};
 use crate::sniff::Compression;
 use crate::units::{CompressedUnit, GROUP_BYTES};
@@ -27,12 +31,13 @@ pub(crate) struct Zstd {
     window: u64,
     /// Made for the first inline frame.
     decoder: Option<DCtx<'static>>,
-    frame_ended: bool,
+    /// The inline frame, until it is complete and verified.
+    frame: Option<FrameContent>,
 }
 
 impl Zstd {
     pub(crate) fn new(limits: Limits, unit_max: usize) -> Self {
-        Self { limits, unit_max, any_frame: false, window: 0, decoder: None, frame_ended: false }
+        Self { limits, unit_max, any_frame: false, window: 0, decoder: None, frame: None }
     }
 
     /// Passes over skippable frames. `None`: the stream ends.
@@ -121,31 +126,20 @@ impl Container for Zstd {
         {
             return Ok(Next::Unit(unit));
         }
-        self.frame_ended = false;
-        self.decoder()?;
+        let decoder = self.decoder()?;
+        self.frame = Some(FrameContent::take_header(frame, decoder, wire)?);
         Ok(Next::Inline)
     }
 
-    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<usize> {
-        while !self.frame_ended {
-            let bytes = wire.fill()?;
-            let ended = bytes.is_empty();
-            let mut input = InBuffer::around(bytes);
-            let mut output = OutBuffer::around(&mut *out);
-            let outcome = self.decoder()?.decompress_stream(&mut output, &mut input);
-            let (consumed, decoded) = (input.pos(), output.pos());
-            wire.consume(consumed);
-            match outcome {
-                Ok(0) => self.frame_ended = true,
-                Ok(_) if ended && decoded == 0 => return Err(wire.truncated(STREAM)),
-                Ok(_) => (),
-                Err(code) => return Err(wire.corrupt(STREAM, get_error_name(code))),
-            }
-            if decoded > 0 {
-                return Ok(decoded);
-            }
+    fn read(&mut self, wire: &mut Wire<'_>, out: &mut [u8]) -> io::Result<Content> {
+        let (Some(frame), Some(decoder)) = (&mut self.frame, &mut self.decoder) else {
+            return Ok(Content::Bytes(0));
+        };
+        let content = frame.read(decoder, wire, out)?;
+        if content == Content::Bytes(0) {
+            self.frame = None;
         }
-        Ok(0)
+        Ok(content)
     }
 
     fn window(&self) -> u64 {

@@ -70,7 +70,8 @@ const RAW_GZ: WorkPerMebibyte = WorkPerMebibyte {
     // 2.9: reads of what is stored, which is 0.23 of the disk (1.9), and one write for each MiB. On several cores 3.3: the
     // content of a chunk ends inside of a MiB.
     system_calls: 3.7,
-    // 0: the decoder writes into the buffer of the job. On several cores what is stored is collected in chunks.
+    // 0: the decoder writes into the buffer of the job. On several cores what is stored is collected in chunks, and the first
+    // eighth of each is copied to the chunk before.
     copied: 0.25,
     // 7.8 to 8.1: tables for each block of the deflate stream (4.5), chunks of the source (1), for each MiB a shared buffer
     // and a list of its parts (2), and what is allocated once. Versions of gzip choose other blocks. On several cores 15.1:

@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crc32fast::Hasher;
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use formats::speculation::{
-    BodyDecoder, ChunkDecoder, Decoded, GzipReader, Speculation, SpeculationMemory,
+    BodyDecoder, Chunk, ChunkDecoder, Decoded, GzipReader, Speculation, SpeculationMemory,
 };
 
-use super::pieces::PieceWriter;
-use super::{CONTENT_MAX, Piece};
+use super::CONTENT_MAX;
 use crate::activity_times::{Activity, Lap};
 use crate::buffer::Pool;
+use crate::pieces::{Piece, PieceWriter};
 use crate::progress::Progress;
 
 /// A chunk, and how it is connected with its neighbours.
 pub(super) struct ChunkJob {
-    pub bytes: Vec<u8>,
+    pub chunk: Chunk,
     /// Its position in the stream.
     pub at: u64,
     /// Closed when the body ended, or decoding failed, before this chunk.
@@ -42,12 +42,14 @@ pub(super) enum ChunkMessage {
         checksum: Hasher,
         len: u64,
     },
-    /// All pieces were sent, and the body ended before the chunk did.
+    /// All pieces were sent, and the body ended before the chunk did, or in the first bytes of the next one. Of these, as many
+    /// as the chunk knows are among the unused bytes.
     BodyEnd {
         checksum: Hasher,
         len: u64,
         body: BodyDecoder,
         unused: Vec<u8>,
+        next_len: usize,
     },
     /// The body ended before the chunk.
     Unused(Vec<u8>),
@@ -55,7 +57,7 @@ pub(super) enum ChunkMessage {
 }
 
 /// The caller takes no more messages.
-pub(super) struct Abandoned;
+struct Abandoned;
 
 /// One of the threads.
 pub(super) struct ChunkWorker {
@@ -79,7 +81,7 @@ impl ChunkWorker {
     }
 
     pub(super) fn decode(&mut self, job: ChunkJob) {
-        let ChunkJob { bytes, at, before, after, messages } = job;
+        let ChunkJob { chunk, at, before, after, messages } = job;
         let times = self.progress.times();
         let mut was_tried = false;
         let mut speculation = None;
@@ -89,7 +91,7 @@ impl ChunkWorker {
                 if was_tried {
                     let memory = self.memory.take();
                     let memory = memory.unwrap_or_else(|| SpeculationMemory::new(CONTENT_MAX));
-                    let decode = || Speculation::decode(&bytes, memory);
+                    let decode = || Speculation::decode(&chunk, memory, || !before.is_empty());
                     match times.measure(Activity::Decompression, decode) {
                         Ok(decoded) => speculation = Some(decoded),
                         Err(memory) => self.memory = Some(memory),
@@ -102,23 +104,25 @@ impl ChunkWorker {
             Err(TryRecvError::Disconnected) => None,
         };
         let Some(StateBefore { body, content_at }) = state else {
-            let _ = messages.send(ChunkMessage::Unused(bytes)); // the caller may have failed
+            let _ = messages.send(ChunkMessage::Unused(chunk.into_bytes())); // the caller may have failed
             return;
         };
-        let decoder = ChunkDecoder::new(&bytes, body, speculation);
-        let writer = PieceWriter::new(&self.pool, &messages, content_at);
-        let mut decoding = Decoding { decoder, writer, after: Some(after), lap: times.lap(), at };
+        let decoder = ChunkDecoder::new(&chunk, body, speculation);
+        let writer = PieceWriter::new(&self.pool, content_at);
+        let output = CheckedPieces { messages: &messages, checksum: Hasher::new(), len: 0 };
+        let after = Some(after);
+        let mut decoding = Decoding { decoder, writer, output, after, lap: times.lap(), at };
         let last = decoding.decode_to_end();
         if was_tried {
             self.failures.record(decoding.decoder.was_prepared());
         }
-        let Decoding { mut decoder, writer, .. } = decoding;
-        let (checksum, len) = writer.finish();
+        let Decoding { mut decoder, output: CheckedPieces { checksum, len, .. }, .. } = decoding;
         let last = last.map(|last| match last {
             LastStep::ChunkEnd => ChunkMessage::ChunkEnd { checksum, len },
             LastStep::BodyEnd => {
                 let unused = decoder.unused();
-                ChunkMessage::BodyEnd { checksum, len, body: decoder.next_state(), unused }
+                let (body, next_len) = (decoder.next_state(), chunk.next_len());
+                ChunkMessage::BodyEnd { checksum, len, body, unused, next_len }
             }
             LastStep::Damaged(error) => ChunkMessage::Damaged(error),
         });
@@ -134,7 +138,8 @@ impl ChunkWorker {
 /// One chunk, from its known state on.
 struct Decoding<'a> {
     decoder: ChunkDecoder<'a>,
-    writer: PieceWriter<'a>,
+    writer: PieceWriter,
+    output: CheckedPieces<'a>,
     /// Until the state behind the chunk is sent.
     after: Option<Sender<StateBefore>>,
     lap: Lap<'a>,
@@ -158,13 +163,13 @@ impl Decoding<'_> {
             self.lap.charge(Activity::Decompression);
             let last = match decoded {
                 Ok(Decoded::Bytes(n)) => {
-                    self.writer.advance(n)?;
-                    self.lap.restart(); // it may have waited for the caller
+                    self.writer.advance(n);
+                    self.send_pieces()?;
                     continue;
                 }
                 Ok(Decoded::Zeroes(n)) => {
-                    self.writer.zeroes(n)?;
-                    self.lap.restart();
+                    self.writer.zeroes(n as u64);
+                    self.send_pieces()?;
                     continue;
                 }
                 Ok(Decoded::ChunkEnd) => {
@@ -174,9 +179,18 @@ impl Decoding<'_> {
                 Ok(Decoded::BodyEnd) => LastStep::BodyEnd,
                 Err(damaged) => LastStep::Damaged(GzipReader::damaged(self.at, damaged)),
             };
-            self.writer.flush()?;
+            self.writer.flush();
+            self.send_pieces()?;
             return Ok(last);
         }
+    }
+
+    fn send_pieces(&mut self) -> Result<(), Abandoned> {
+        while let Some(piece) = self.writer.next_piece() {
+            self.output.send(piece)?;
+            self.lap.restart(); // it may have waited for the caller
+        }
+        Ok(())
     }
 
     /// `len`: bytes of content that are still to come.
@@ -185,6 +199,55 @@ impl Decoding<'_> {
         let content_at = self.writer.at() + len;
         let _ = after.send(StateBefore { body: self.decoder.next_state(), content_at });
     }
+}
+
+/// The pieces of a chunk on their way to the caller.
+struct CheckedPieces<'a> {
+    messages: &'a Sender<ChunkMessage>,
+    /// Of all content that was sent, as its length.
+    checksum: Hasher,
+    len: u64,
+}
+
+impl CheckedPieces<'_> {
+    fn send(&mut self, piece: Piece) -> Result<(), Abandoned> {
+        self.len += piece.len();
+        match &piece {
+            Piece::Data(buffer, range) => self.checksum.update(&buffer[range.clone()]),
+            Piece::Zeroes(len) => self.checksum.combine(&checksum_of_zeroes(*len)),
+        }
+        self.messages.send(ChunkMessage::Piece(piece)).map_err(|_| Abandoned)
+    }
+}
+
+/// The checksum of `len` zeroes, of which only the last MiB is calculated from bytes: the rest is put together from checksums of 1,
+/// 2, 4 … MiB, each of which is twice the one before.
+fn checksum_of_zeroes(len: u64) -> Hasher {
+    static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+    const MIB: usize = 1 << 20;
+    let of_bytes = |mut len: usize| {
+        let mut checksum = Hasher::new();
+        while len > 0 {
+            let some = len.min(ZEROES.len());
+            checksum.update(&ZEROES[..some]);
+            len -= some;
+        }
+        checksum
+    };
+    let mut all = of_bytes((len % MIB as u64) as usize);
+    let mut mebibytes = len / MIB as u64;
+    if mebibytes == 0 {
+        return all;
+    }
+    let mut part = of_bytes(MIB);
+    while mebibytes > 0 {
+        if mebibytes & 1 == 1 {
+            all.combine(&part);
+        }
+        part.combine(&part.clone());
+        mebibytes >>= 1;
+    }
+    all
 }
 
 /// Keeps the threads from guessing in streams without blocks to find.
@@ -220,6 +283,14 @@ impl SpeculationFailures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn checksums_of_many_zeroes_are_those_of_their_bytes() {
+        for len in [0, 1, 65_536, (1 << 20) - 1, 1 << 20, (5 << 20) + 3, 64 << 20] {
+            let expected = crc32fast::hash(&vec![0; len]);
+            assert_eq!(checksum_of_zeroes(len as u64).finalize(), expected, "{len}");
+        }
+    }
 
     #[test]
     fn after_failures_in_a_row_few_chunks_are_tried() {

@@ -10,7 +10,6 @@
 //! for another, and the caller takes pieces in the same order.
 
 mod chunk;
-mod pieces;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -22,11 +21,12 @@ use std::sync::Arc;
 
 use crc32fast::Hasher;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use formats::speculation::{BodyDecoder, GzipReader};
+use formats::speculation::{BodyDecoder, Chunk, GzipReader};
 
 use crate::buffer::{Buffer, Pool};
 use crate::error::Error;
 use crate::io_counters::count_copied;
+use crate::pieces::Piece;
 use crate::progress::Progress;
 use crate::sink::ALIGNMENT;
 use crate::worker_pool::WorkerPool;
@@ -34,8 +34,11 @@ pub use read::decompress;
 
 use chunk::{ChunkJob, ChunkMessage, ChunkWorker, StateBefore};
 
-/// Compressed bytes of a chunk: several blocks of deflate, whose first one is decoded with the chunk before.
+/// Compressed bytes of a chunk: several blocks of deflate.
 const CHUNK: usize = 512 << 10;
+/// Compressed bytes behind a chunk in which its last block should end. Blocks of zlib are shorter; the rest of a longer one is
+/// decoded with the next chunk, in order.
+const NEXT: usize = 64 << 10;
 /// Compressed bytes of a member that are decoded on the reading thread. Shorter members never get to the others.
 const SERIAL: u64 = 1 << 20;
 /// What is decoded of a chunk before its turn: bytes that may refer to what precedes it, and as many that do not. The data
@@ -43,28 +46,9 @@ const SERIAL: u64 = 1 << 20;
 /// threads wait. With half of it, that took longer than all else that is done in order.
 const CONTENT_MAX: usize = 6 * CHUNK;
 /// Bytes that one chunk usually takes: stored, and a third with 16 bits for each byte of its content.
-pub const CHUNK_MEMORY: usize = CHUNK + 2 * 3 * CHUNK + CHUNK / 2;
+pub const CHUNK_MEMORY: usize = CHUNK + NEXT + 2 * 3 * CHUNK + CHUNK / 2;
 /// Pieces of a chunk that wait until those of the chunks before are taken.
 const PIECES: usize = 2;
-
-/// A piece of the content. Its position in the content and that in memory have the same alignment, and only the last one ends
-/// inside of an aligned block.
-pub enum Piece {
-    /// Bytes of a buffer.
-    Data(Buffer, Range<usize>),
-    /// A number of zeroes.
-    Zeroes(u64),
-}
-
-impl Piece {
-    /// In bytes of content.
-    pub fn len(&self) -> u64 {
-        match self {
-            Self::Data(_, range) => range.len() as u64,
-            Self::Zeroes(len) => *len,
-        }
-    }
-}
 
 /// A gzip stream that is being decoded.
 pub struct ParallelGzip<R> {
@@ -93,6 +77,8 @@ struct LentBody {
     state: Receiver<StateBefore>,
     checksum: Hasher,
     len: u64,
+    /// Bytes that were read behind the last chunk, and their position in the stream.
+    next: Option<(u64, Vec<u8>)>,
     /// There is nothing behind the last chunk.
     input_ended: bool,
 }
@@ -134,7 +120,7 @@ impl<R: BufRead> ParallelGzip<R> {
         })
     }
 
-    /// The next piece. `None`: the stream is complete and verified.
+    /// The next piece: only the last one ends inside of an aligned block. `None`: the stream is complete and verified.
     ///
     /// # Errors
     /// As for [`formats::decompress::reader`].
@@ -190,7 +176,7 @@ impl<R: BufRead> ParallelGzip<R> {
             let content_at = self.at + range.len() as u64;
             let _ = sender.send(StateBefore { body, content_at }); // the receiver is here
             let checksum = Hasher::new();
-            self.lent = Some(LentBody { state, checksum, len: 0, input_ended: false });
+            self.lent = Some(LentBody { state, checksum, len: 0, next: None, input_ended: false });
         }
         Ok((!range.is_empty()).then_some(Piece::Data(buffer, range)))
     }
@@ -209,10 +195,10 @@ impl<R: BufRead> ParallelGzip<R> {
                     lent.add(&checksum, len);
                     self.chunks.pop_front();
                 }
-                ChunkMessage::BodyEnd { checksum, len, body, unused } => {
+                ChunkMessage::BodyEnd { checksum, len, body, unused, next_len } => {
                     lent.add(&checksum, len);
                     self.chunks.pop_front();
-                    self.take_back(Some((body, unused)))?;
+                    self.take_back(Some((body, unused, next_len)))?;
                     return self.read_piece();
                 }
                 ChunkMessage::Damaged(error) => return Err(error),
@@ -224,36 +210,53 @@ impl<R: BufRead> ParallelGzip<R> {
     fn queue_chunks(&mut self) -> io::Result<()> {
         let Some(lent) = &mut self.lent else { return Ok(()) };
         while self.chunks.len() < self.chunks_max && !lent.input_ended {
-            let at = self.gzip.at();
-            let bytes = self.gzip.next_chunk(&mut self.input, CHUNK)?;
-            count_copied(bytes.len());
+            let mut read = || {
+                let at = self.gzip.at();
+                let bytes = self.gzip.next_chunk(&mut self.input, CHUNK)?;
+                count_copied(bytes.len());
+                Ok::<_, io::Error>((at, bytes))
+            };
+            let (at, bytes) = lent.next.take().map_or_else(&mut read, Ok)?;
             lent.input_ended = bytes.len() < CHUNK;
+            if !lent.input_ended {
+                lent.next = Some(read()?);
+            }
+            let next = lent.next.as_ref().map_or(&[][..], |(_, next)| next);
+            let next = &next[..next.len().min(NEXT)];
+            count_copied(next.len());
+            let chunk = Chunk::new(bytes, next);
             let (after, state): (Sender<StateBefore>, _) = bounded(1);
             let (messages, received) = bounded(PIECES);
             let before = std::mem::replace(&mut lent.state, state);
             self.chunks.push_back(received);
-            let job = ChunkJob { bytes, at, before, after, messages };
+            let job = ChunkJob { chunk, at, before, after, messages };
             self.workers.submit(job).map_err(|_| panicked())?;
         }
         Ok(())
     }
 
-    /// Takes the body back: at its `end`, or where the input has ended.
-    fn take_back(&mut self, end: Option<(BodyDecoder, Vec<u8>)>) -> io::Result<()> {
+    /// Takes the body back: at its `end`, with the unused bytes of its last chunk and the number of those that are of the chunk
+    /// behind it too, or where the input has ended.
+    fn take_back(&mut self, end: Option<(BodyDecoder, Vec<u8>, usize)>) -> io::Result<()> {
         let Some(lent) = self.lent.take() else { return Ok(()) };
-        let (body, mut unused) = match end {
+        let (body, mut unused, next_len) = match end {
             Some(end) => end,
             None => {
                 self.input_ended = true;
-                (lent.state.recv().map_err(|_| panicked())?.body, vec![])
+                (lent.state.recv().map_err(|_| panicked())?.body, vec![], 0)
             }
         };
+        let mut behind = Vec::new();
         for chunk in self.chunks.drain(..) {
             match chunk.recv() {
-                Ok(ChunkMessage::Unused(bytes)) => unused.extend(bytes),
+                Ok(ChunkMessage::Unused(bytes)) => behind.extend(bytes),
                 _ => return Err(panicked()),
             }
         }
+        if let Some((_, bytes)) = lent.next {
+            behind.extend(bytes);
+        }
+        unused.extend(behind.into_iter().skip(next_len));
         self.gzip.return_body(body, &lent.checksum, lent.len, unused);
         Ok(())
     }

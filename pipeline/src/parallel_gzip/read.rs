@@ -6,10 +6,11 @@ use std::sync::Arc;
 use formats::decompress::{Limits, reader};
 use formats::sniff::Compression;
 
-use super::{ParallelGzip, Piece};
+use super::ParallelGzip;
 use crate::error::Error;
 use crate::io_counters::copy_counted;
 use crate::memory::{MEMORY_MIN, cores, share_memory};
+use crate::pieces::Piece;
 
 /// Undoes one compression of what is no disk: as [`formats::decompress::reader`], with several threads for gzip where
 /// there are several cores.

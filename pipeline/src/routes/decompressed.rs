@@ -1,15 +1,15 @@
 //! The content of a compressed image, in order and in pieces.
 
-use std::io::{self, Read};
+use std::io;
 use std::sync::Arc;
 
-use formats::decompress::{Limits, readers};
+use formats::decompress::{Content, ContentReader, Limits, readers};
 use formats::sniff::Compression;
 
 use super::TransferContext;
-use crate::buffer::Pool;
 use crate::error::Error;
-use crate::parallel_gzip::{ParallelGzip, Piece};
+use crate::parallel_gzip::ParallelGzip;
+use crate::pieces::{Piece, PieceWriter};
 use crate::progress::Progress;
 use crate::wire::Wire;
 
@@ -57,30 +57,50 @@ impl<'a> Decompressed<'a> {
 
 /// Reads into buffers of the import's pool.
 pub struct SerialPieces<'a> {
-    reader: Box<dyn Read + 'a>,
-    pool: Arc<Pool>,
+    reader: Box<dyn ContentReader + 'a>,
+    writer: PieceWriter,
     progress: Arc<Progress>,
-    at: u64,
     /// Reading is decompressing, not just copying.
     decompresses: bool,
+    has_ended: bool,
 }
 
 impl<'a> SerialPieces<'a> {
     /// The content of `reader`, which decompresses. Its first byte belongs to address `at`.
-    pub fn new(context: &TransferContext<'_>, reader: Box<dyn Read + 'a>, at: u64) -> Self {
-        let (pool, progress) = (Arc::clone(&context.pool), Arc::clone(&context.progress));
-        Self { reader, pool, progress, at, decompresses: true }
+    pub fn new(
+        context: &TransferContext<'_>,
+        reader: Box<dyn ContentReader + 'a>,
+        at: u64,
+    ) -> Self {
+        let writer = PieceWriter::new(&context.pool, at);
+        let progress = Arc::clone(&context.progress);
+        Self { reader, writer, progress, decompresses: true, has_ended: false }
     }
 
     fn next_piece(&mut self) -> io::Result<Option<Piece>> {
-        let mut buffer = self.pool.take();
-        let mut fill = || buffer.fill_from(&mut *self.reader, self.at);
-        let range = if self.decompresses {
-            self.progress.times().measure_decompression(fill)?
-        } else {
-            fill()?
-        };
-        self.at += range.len() as u64;
-        Ok((!range.is_empty()).then_some(Piece::Data(buffer, range)))
+        loop {
+            if let Some(piece) = self.writer.next_piece() {
+                return Ok(Some(piece));
+            }
+            if self.has_ended {
+                return Ok(None);
+            }
+            match self.read_content() {
+                Ok(Content::Bytes(0)) => {
+                    self.has_ended = true;
+                    self.writer.flush();
+                }
+                Ok(Content::Bytes(n)) => self.writer.advance(n),
+                Ok(Content::Zeroes(n)) => self.writer.zeroes(n),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn read_content(&mut self) -> io::Result<Content> {
+        let space = self.writer.space(); // it may wait for the writing threads
+        let mut read = || self.reader.read_content(space);
+        if self.decompresses { self.progress.times().measure_decompression(read) } else { read() }
     }
 }

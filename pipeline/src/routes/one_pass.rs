@@ -16,7 +16,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::error::Error;
 use crate::io_counters::count_copied;
 use crate::jobs::{GuestPart, Job};
-use crate::parallel_gzip::Piece;
+use crate::pieces::Piece;
 use crate::wire::Wire;
 
 /// Imports an image with an index out of a stream. `memory` bytes may hold what is parked before the target has to.

@@ -10,7 +10,7 @@ use super::{Outcome, SEGMENT, TransferContext};
 use crate::error::Error;
 use crate::feeder::Feeder;
 use crate::jobs::{GuestPart, Job, SegmentGuard, Write};
-use crate::parallel_gzip::Piece;
+use crate::pieces::Piece;
 use crate::wire::Wire;
 
 /// Imports a raw disk as it comes, from the byte where an earlier process left it.
