@@ -72,7 +72,7 @@ impl Body {
         if let (super::Stream::Plain(socket), Framing::Length(left)) =
             (&connection.stream, &self.framing)
         {
-            self.batch.prepare(socket, *left);
+            self.batch.prepare(socket, connection.received, *left);
         }
         let step = self.step(&mut connection, context, out);
         match step {
@@ -158,6 +158,7 @@ impl Body {
                 Ok(count) => count,
                 Err(error) => return Poll::Ready(Err(self.broken(error))),
             };
+            connection.received += count as u64;
             match &mut self.framing {
                 Framing::Length(left) if count == 0 => {
                     let (host, missing) = (self.host.clone(), *left);

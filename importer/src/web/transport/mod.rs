@@ -57,6 +57,8 @@ struct Connection {
     stream: Stream,
     /// Received, and not yet parsed.
     inbox: BytesMut,
+    /// Bytes of bodies so far.
+    received: u64,
     /// As in [`Route`].
     key: String,
 }
@@ -149,7 +151,8 @@ impl Transport {
                         limit,
                     };
                     let stream = route.dial(url, terms).await?;
-                    Connection { stream, inbox: BytesMut::new(), key: route.key.clone() }
+                    let (inbox, key) = (BytesMut::new(), route.key.clone());
+                    Connection { stream, inbox, received: 0, key }
                 }
             };
             match timeout(patience, connection.exchange(&request)).await {
