@@ -48,7 +48,8 @@ async fn at_rest(client: &Client, whose: &str, version: &str) -> Result<Vec<Valu
     let figures = pods.iter().zip(before.iter().zip(after)).map(|(pod, (before, after))| {
         let program = pod.labels().get("cdi.kubevirt.io").map_or("cdi-operator", |name| name);
         let figure = json!({
-            "by": whose, "program": program, "rss_mib": after.rss_mib, "peak_mib": after.peak_mib,
+            "by": whose, "program": program, "rss_mib": after.rss_mib,
+            "anonymous_mib": after.anonymous_mib, "peak_mib": after.peak_mib,
             "cpu_ms": millis(after.cpu.saturating_sub(before.cpu)),
         });
         eprintln!("{figure}");

@@ -44,9 +44,15 @@ const OF_BLANK: [(&str, &str, Option<f64>); 7] = [
 
 /// Resident memory of our programs together.
 const IDLE_MAX_MIB: f64 = 45.0;
-/// Figure, and of whose programs.
-const IDLE_COLUMNS: [(&str, &str); 4] =
-    [("rss_mib", "ours"), ("rss_mib", "reference"), ("cpu_ms", "ours"), ("cpu_ms", "reference")];
+/// Heading, figure, and of whose programs.
+const IDLE_COLUMNS: [(&str, &str, &str); 6] = [
+    ("ours, MiB", "rss_mib", "ours"),
+    ("of it in no file", "anonymous_mib", "ours"),
+    ("upstream's, MiB", "rss_mib", "reference"),
+    ("of it in no file", "anonymous_mib", "reference"),
+    ("ours, CPU ms", "cpu_ms", "ours"),
+    ("upstream's, CPU ms", "cpu_ms", "reference"),
+];
 
 /// Figures of clones by one way.
 const OF_CLONES: [(&str, &str); 7] = [
@@ -217,31 +223,31 @@ pub fn of_idle(about: &Value, figures: &[Value]) -> String {
              after it is available: the resident memory of each program, files that it shares included, and its CPU time in the last \
              minute. There are no DataVolumes. A cross marks a goal that is missed.\n\n";
     list(&mut text, about);
-    text += "\n| Program | ours, MiB | upstream's, MiB | ours, CPU ms | upstream's, CPU ms |\n|---|---|---|---|---|\n";
+    text += "\n| Program |";
+    IDLE_COLUMNS.iter().for_each(|(heading, ..)| text += &format!(" {heading} |"));
+    text += "\n|---|";
+    IDLE_COLUMNS.iter().for_each(|_| text += "---|");
+    text += "\n";
     let sums = |is_included: &dyn Fn(&str) -> bool| {
-        let sum = |(key, whose): (&str, &str)| {
+        IDLE_COLUMNS.map(|(_, key, whose)| {
             let is_of_them = |figure: &&Value| {
                 figure["by"] == whose && figure["program"].as_str().is_some_and(is_included)
             };
             figures.iter().filter(is_of_them).filter_map(|figure| figure[key].as_f64()).sum::<f64>()
-        };
-        IDLE_COLUMNS.map(sum)
+        })
+    };
+    let mut row = |name: &str, sums: [f64; IDLE_COLUMNS.len()]| {
+        let figures: Vec<_> = sums.iter().map(|sum| format!("{sum:.0}")).collect();
+        let _ = writeln!(text, "| {name} | {} |", figures.join(" | "));
     };
     let programs: BTreeSet<_> =
         figures.iter().filter_map(|figure| figure["program"].as_str()).collect();
     for program in programs {
-        let [ours, theirs, our_cpu, their_cpu] = sums(&|other| other == program);
-        let _ = writeln!(
-            text,
-            "| {program} | {ours:.0} | {theirs:.0} | {our_cpu:.0} | {their_cpu:.0} |"
-        );
+        row(program, sums(&|other| other == program));
     }
-    let [ours, theirs, our_cpu, their_cpu] = sums(&|_| true);
-    let cross = if ours > IDLE_MAX_MIB { "✗ " } else { "" };
-    let _ = writeln!(
-        text,
-        "| **all, goal for ours ≤ {IDLE_MAX_MIB} MiB** | {cross}{ours:.0} | {theirs:.0} | {our_cpu:.0} | {their_cpu:.0} |"
-    );
+    let all = sums(&|_| true);
+    let cross = if all[0] > IDLE_MAX_MIB { "✗ " } else { "" };
+    row(&format!("{cross}**all, goal for ours ≤ {IDLE_MAX_MIB} MiB**"), all);
     text
 }
 

@@ -11,8 +11,10 @@ const TICK: Duration = Duration::from_millis(10);
 pub struct Usage {
     /// On all processors.
     pub cpu: Duration,
-    /// Resident.
+    /// Resident, pages of files included.
     pub rss_mib: u64,
+    /// Resident, and of no file: heap and stacks. The kernel cannot share or drop these pages.
+    pub anonymous_mib: u64,
     /// The most that was ever resident.
     pub peak_mib: u64,
 }
@@ -35,7 +37,12 @@ impl Usage {
             let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
             Ok::<_, anyhow::Error>(kib.context("a process has a size")? >> 10)
         };
-        Ok(Self { cpu: TICK * ticks, rss_mib: mib("VmRSS:")?, peak_mib: mib("VmHWM:")? })
+        Ok(Self {
+            cpu: TICK * ticks,
+            rss_mib: mib("VmRSS:")?,
+            anonymous_mib: mib("RssAnon:")?,
+            peak_mib: mib("VmHWM:")?,
+        })
     }
 
     /// The usage of a pod's one process.
