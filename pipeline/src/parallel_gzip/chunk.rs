@@ -220,32 +220,16 @@ impl CheckedPieces<'_> {
     }
 }
 
-/// The checksum of `len` zeroes, of which only the last MiB is calculated from bytes: the rest is put together from checksums of 1,
-/// 2, 4 … MiB, each of which is twice the one before.
-fn checksum_of_zeroes(len: u64) -> Hasher {
-    static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
-    const MIB: usize = 1 << 20;
-    let of_bytes = |mut len: usize| {
-        let mut checksum = Hasher::new();
-        while len > 0 {
-            let some = len.min(ZEROES.len());
-            checksum.update(&ZEROES[..some]);
-            len -= some;
-        }
-        checksum
-    };
-    let mut all = of_bytes((len % MIB as u64) as usize);
-    let mut mebibytes = len / MIB as u64;
-    if mebibytes == 0 {
-        return all;
-    }
-    let mut part = of_bytes(MIB);
-    while mebibytes > 0 {
-        if mebibytes & 1 == 1 {
+/// The checksum of `len` zeroes, put together from checksums of 1, 2, 4 … zeroes, each of which is twice the one before.
+fn checksum_of_zeroes(mut len: u64) -> Hasher {
+    let (mut all, mut part) = (Hasher::new(), Hasher::new());
+    part.update(&[0]);
+    while len > 0 {
+        if len & 1 == 1 {
             all.combine(&part);
         }
         part.combine(&part.clone());
-        mebibytes >>= 1;
+        len >>= 1;
     }
     all
 }
