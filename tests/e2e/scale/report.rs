@@ -129,11 +129,7 @@ pub fn of_clones(about: &Value, number: usize, figures: &Value) -> String {
     );
     list(&mut text, about);
     let ways: Vec<_> = figures.as_object().into_iter().flatten().collect();
-    text += "\n| What |";
-    ways.iter().for_each(|(way, _)| text += &format!(" {way} |"));
-    text += "\n|---|";
-    ways.iter().for_each(|_| text += "---|");
-    text += "\n";
+    table_header(&mut text, "What", ways.iter().map(|(way, _)| way.as_str()));
     for (what, key) in OF_CLONES {
         let _ = write!(text, "| {what} |");
         for (_, figures) in &ways {
@@ -223,11 +219,7 @@ pub fn of_idle(about: &Value, figures: &[Value]) -> String {
              after it is available: the resident memory of each program, files that it shares included, and its CPU time in the last \
              minute. There are no DataVolumes. A cross marks a goal that is missed.\n\n";
     list(&mut text, about);
-    text += "\n| Program |";
-    IDLE_COLUMNS.iter().for_each(|(heading, ..)| text += &format!(" {heading} |"));
-    text += "\n|---|";
-    IDLE_COLUMNS.iter().for_each(|_| text += "---|");
-    text += "\n";
+    table_header(&mut text, "Program", IDLE_COLUMNS.iter().map(|(heading, ..)| *heading));
     let sums = |is_included: &dyn Fn(&str) -> bool| {
         IDLE_COLUMNS.map(|(_, key, whose)| {
             let is_of_them = |figure: &&Value| {
@@ -249,6 +241,11 @@ pub fn of_idle(about: &Value, figures: &[Value]) -> String {
     let cross = if all[0] > IDLE_MAX_MIB { "✗ " } else { "" };
     row(&format!("{cross}**all, goal for ours ≤ {IDLE_MAX_MIB} MiB**"), all);
     text
+}
+
+fn table_header<'a>(text: &mut String, first: &'a str, others: impl Iterator<Item = &'a str>) {
+    let headings: Vec<_> = std::iter::once(first).chain(others).collect();
+    let _ = writeln!(text, "\n| {} |\n|{}", headings.join(" | "), "---|".repeat(headings.len()));
 }
 
 /// The result of several runs.
