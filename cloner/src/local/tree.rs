@@ -220,7 +220,8 @@ impl TreeCopier<'_> {
         content: &Arc<SourceFile>,
     ) -> Result<(), Error> {
         let failed = |error| self.failed("write to", path, error);
-        let file = DualPathFile::new(file.try_clone().map_err(failed)?, partial_path, true);
+        let file = DualPathFile::new(file.try_clone().map_err(failed)?, partial_path, true)
+            .allocating_ahead(content.size(), false);
         let target_path = self.target_path(path);
         let write = |at, bytes: &[u8]| file.write(at, bytes);
         let target = CopyTarget { path: &target_path, write: &write, zero: None };

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Advice, AtFlags, FallocateFlags, OFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::allocation::AllocationAhead;
 use super::write_back::WriteBack;
 use crate::buffer::Pool;
 use crate::io_counters::{copy_counted, count_system_call};
@@ -53,6 +54,8 @@ pub struct DualPathFile {
     buffered: File,
     direct: Option<Direct>,
     write_back: WriteBack,
+    /// For a sparse file on a file system where that is of use.
+    ahead: Option<AllocationAhead>,
     bounce: Arc<Pool>,
     /// Pages (or larger blocks of the device) wholly inside a request are its own; those at its edges may be shared with
     /// a neighbour, and always go through the page cache, which joins the two.
@@ -79,9 +82,18 @@ impl DualPathFile {
             buffered,
             direct,
             write_back: WriteBack::default(),
+            ahead: None,
             bounce: Pool::new(BOUNCE_LEN, BOUNCE_COUNT),
             io_block,
         }
+    }
+
+    /// For a sparse file with a disk of `size` bytes: lets direct writes allocate more than they need, which
+    /// [`close`](Self::close) deallocates. `resumed`: an earlier process may have done the same.
+    #[must_use]
+    pub fn allocating_ahead(mut self, size: u64, resumed: bool) -> Self {
+        self.ahead = AllocationAhead::new(&self.buffered, size, resumed);
+        self
     }
 
     /// The buffered descriptor.
@@ -122,7 +134,10 @@ impl DualPathFile {
             whole && at.is_multiple_of(self.io_block) && len >= DIRECT_MIN
         };
         let mut written = match self.direct().filter(fits) {
-            Some(direct) if pieces.len() > 1 => direct.gather(at, pieces)?,
+            Some(direct) if pieces.len() > 1 => {
+                let end = at + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+                self.with_space(at..end, true, || direct.gather(at, pieces))?
+            }
             _ => 0,
         };
         // The rest, which is all where that was not tried or refused.
@@ -136,18 +151,35 @@ impl DualPathFile {
         Ok(())
     }
 
+    /// Writes the range by `write`. `direct`: past the page cache.
+    fn with_space<T>(
+        &self,
+        range: Range<u64>,
+        direct: bool,
+        write: impl Fn() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match &self.ahead {
+            Some(ahead) => ahead.write(&self.buffered, range, direct, write),
+            None => write(),
+        }
+    }
+
     fn write_direct(&self, direct: &Direct, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let write = |bytes: &[u8], at| {
+            self.with_space(at..at + bytes.len() as u64, true, || {
+                count_system_call();
+                direct.file.write_all_at(bytes, at)
+            })
+        };
         if direct.takes(bytes) {
-            count_system_call();
-            return direct.file.write_all_at(bytes, at);
+            return write(bytes, at);
         }
         let mut bounce = self.bounce.take();
         let pieces = bytes.chunks(BOUNCE_LEN).zip((at..).step_by(BOUNCE_LEN));
         for (piece, at) in pieces {
             let aligned = &mut bounce[..piece.len()];
             copy_counted(aligned, piece);
-            count_system_call();
-            direct.file.write_all_at(aligned, at)?;
+            write(aligned, at)?;
         }
         Ok(())
     }
@@ -158,9 +190,12 @@ impl DualPathFile {
         }
         // In pieces, so that one huge write does not fill the page cache either.
         for (piece, at) in bytes.chunks(1 << 20).zip((at..).step_by(1 << 20)) {
-            count_system_call();
-            self.buffered.write_all_at(piece, at)?;
-            self.write_back.touched(&self.buffered, at..at + piece.len() as u64)?;
+            let range = at..at + piece.len() as u64;
+            self.with_space(range.clone(), false, || {
+                count_system_call();
+                self.buffered.write_all_at(piece, at)
+            })?;
+            self.write_back.touched(&self.buffered, range)?;
         }
         Ok(())
     }
@@ -252,6 +287,9 @@ impl DualPathFile {
 
     /// Makes everything durable. Returns errors of closing too.
     pub fn close(self) -> io::Result<()> {
+        if let Some(ahead) = &self.ahead {
+            ahead.release(&self.buffered)?;
+        }
         count_system_call();
         self.buffered.sync_all()?;
         if let Some(direct) = self.direct {

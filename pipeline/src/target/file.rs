@@ -14,6 +14,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::Identity;
 use super::device::{BETWEEN_TRIES, TRIES};
+use super::free_space::spare_bytes;
 use super::io_error::{Doing, failed, refused};
 use super::mode::set_mode;
 use crate::error::Error;
@@ -208,13 +209,7 @@ pub fn preallocate(file: &File, size: u64, name: &Path) -> Result<bool, Error> {
 /// Where bytes may be parked in the unfinished `file` of `size` bytes: up to `file_max`, and in half of what the file
 /// system has free once the whole disk is allocated, because other programs may need the rest meanwhile.
 pub fn parking_space(file: &File, size: u64, file_max: u64) -> ParkingSpace {
-    let free = rustix::fs::fstatvfs(file).map_or(0, |facts| {
-        // More free than there is: a driver's negative number.
-        let blocks = if facts.f_bavail > facts.f_blocks { 0 } else { facts.f_bavail };
-        blocks.saturating_mul(facts.f_frsize)
-    });
-    let allocated = file.metadata().map_or(0, |facts| facts.blocks().saturating_mul(512));
-    let spare = free.saturating_sub(size.saturating_sub(allocated)) / 2;
+    let spare = spare_bytes(file, size).unwrap_or(0) / 2;
     let end = size.saturating_add(spare).min(file_max.max(size));
     let limited_by = format!("the volume has space for {} bytes behind the disk", end - size);
     ParkingSpace { range: 0..end, limited_by }

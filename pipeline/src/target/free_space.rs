@@ -5,6 +5,8 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use rustix::fs::StatVfs;
+
 use super::file::{directory_of, partial_path};
 
 /// Bytes that a disk at `path` can have: the size of a block device, or else what the file system still offers to
@@ -17,12 +19,25 @@ pub fn available(path: &Path) -> io::Result<u64> {
         return length(&File::open(path)?);
     }
     let facts = rustix::fs::statvfs(directory_of(path))?;
-    // More free than there is: a driver's negative number.
-    let blocks = if facts.f_bavail > facts.f_blocks { 0 } else { facts.f_bavail };
     let occupied = partial_path(path)
         .and_then(|partial| fs::symlink_metadata(partial).ok())
         .map_or(0, |partial| partial.blocks().saturating_mul(512)); // st_blocks counts these, whatever the file system
-    Ok(blocks.saturating_mul(facts.f_frsize).saturating_add(occupied))
+    Ok(free_bytes(&facts).saturating_add(occupied))
+}
+
+/// Bytes that a file system offers to ordinary users.
+pub fn free_bytes(facts: &StatVfs) -> u64 {
+    // More free than there is: a driver's negative number.
+    let blocks = if facts.f_bavail > facts.f_blocks { 0 } else { facts.f_bavail };
+    blocks.saturating_mul(facts.f_frsize)
+}
+
+/// Bytes that the file system of a sparse file with a disk of `size` bytes has free once the whole disk is allocated. `None` where
+/// that does not fit.
+pub fn spare_bytes(file: &File, size: u64) -> Option<u64> {
+    let free = rustix::fs::fstatvfs(file).map_or(0, |facts| free_bytes(&facts));
+    let allocated = file.metadata().map_or(0, |facts| facts.blocks().saturating_mul(512));
+    free.checked_sub(size.saturating_sub(allocated))
 }
 
 /// Opens the device at `path`, if it is one, to be held until a worker ends.

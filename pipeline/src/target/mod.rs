@@ -3,6 +3,7 @@
 //! An unfinished disk never looks finished: a file gets its name, and a device its first MiB, when all the rest is
 //! durable. What a killed process leaves can be continued. This module never decides what is written where.
 
+mod allocation;
 mod device;
 mod dual_path_file;
 mod file;
@@ -204,14 +205,17 @@ impl Disk {
             }
         } else {
             let file::Opened { file, partial, resumed } = file::reopen(path, size, stage)?;
+            let size = file.metadata().doing("examine", partial.path())?.len();
+            let zeroing = if preallocate { Zeroing::Keep } else { Zeroing::Hole };
+            let disk_file = DualPathFile::new(file, partial.path(), true);
             OpenedTarget {
-                size: file.metadata().doing("examine", partial.path())?.len(),
-                disk_file: DualPathFile::new(file, partial.path(), true),
+                size,
+                disk_file: ahead_unless_kept(disk_file, zeroing, size, resumed),
                 kind: TargetKind::File(partial),
                 resumed,
                 was_there: true,
                 starts_zeroed: false,
-                zeroing: if preallocate { Zeroing::Keep } else { Zeroing::Hole },
+                zeroing,
             }
         };
         Ok(Self::new(path, opened))
@@ -242,9 +246,10 @@ impl Disk {
             (true, false) => Zeroing::Keep,
             (true, true) => Zeroing::Write,
         };
+        let disk_file = DualPathFile::new(file, partial.path(), features.direct);
         Ok(OpenedTarget {
             size: options.size,
-            disk_file: DualPathFile::new(file, partial.path(), features.direct),
+            disk_file: ahead_unless_kept(disk_file, zeroing, options.size, resumed),
             kind: TargetKind::File(partial),
             resumed,
             was_there: false,
@@ -424,6 +429,19 @@ impl Disk {
             self.broken.store(true, Ordering::Relaxed);
             plain(error)
         })
+    }
+}
+
+/// Lets the writes to a file allocate ahead, if zeroes are holes in it.
+fn ahead_unless_kept(
+    file: DualPathFile,
+    zeroing: Zeroing,
+    size: u64,
+    resumed: bool,
+) -> DualPathFile {
+    match zeroing {
+        Zeroing::Hole => file.allocating_ahead(size, resumed),
+        Zeroing::Keep | Zeroing::Command | Zeroing::Write => file,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of whole disks, on the file systems and devices of this machine.
 
+mod allocation;
 mod devices;
 mod files;
 mod model;
