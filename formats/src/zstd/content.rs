@@ -6,14 +6,13 @@
 //! which are verified here. (A match that reaches beyond the window is invalid, and may be decoded to other bytes than libzstd
 //! would.)
 
-use std::hash::Hasher;
 use std::io;
 
 use ::zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
-use twox_hash::XxHash64;
 
 use super::STREAM;
 use super::frame::{BlockHeader, DataFrame};
+use super::xxh64::Xxh64;
 use crate::bytes::is_zero;
 use crate::decompress::{Content, Wire};
 
@@ -23,14 +22,12 @@ const FEW: usize = 32;
 /// Zeroes of one [`Content::Zeroes`], at most about as many.
 const ZEROES_MAX: u64 = 1 << 30;
 
-static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
-
 /// One frame that is being decoded.
 pub(super) struct FrameContent {
     frame: DataFrame,
     position: Position,
     /// Of the content so far, if the frame has one.
-    checksum: Option<XxHash64>,
+    checksum: Option<Xxh64>,
     /// Bytes of the content so far.
     len: u64,
     /// Zeroes at the end of what libzstd has decoded.
@@ -60,7 +57,7 @@ impl FrameContent {
     ) -> io::Result<Self> {
         let header = frame.take_header_without_checks(wire)?;
         give(decoder, wire, &header)?;
-        let checksum = frame.has_checksum.then(|| XxHash64::with_seed(0));
+        let checksum = frame.has_checksum.then(Xxh64::new);
         Ok(Self { frame, position: Position::BlockHeader, checksum, len: 0, zeroes: 0 })
     }
 
@@ -125,13 +122,14 @@ impl FrameContent {
     /// What libzstd has decoded.
     fn add(&mut self, bytes: &[u8], may_be_zero: bool) -> Content {
         let len = bytes.len() as u64;
+        if may_be_zero && is_zero(bytes) {
+            self.zeroes += len;
+            self.add_zeroes(len);
+            return Content::Zeroes(len);
+        }
         self.len += len;
         if let Some(checksum) = &mut self.checksum {
             checksum.write(bytes);
-        }
-        if may_be_zero && is_zero(bytes) {
-            self.zeroes += len;
-            return Content::Zeroes(len);
         }
         self.zeroes = 0;
         Content::Bytes(bytes.len())
@@ -144,12 +142,8 @@ impl FrameContent {
 
     fn add_zeroes(&mut self, len: u64) {
         self.len += len;
-        let Some(checksum) = &mut self.checksum else { return };
-        let mut left = len as usize; // a block's
-        while left > 0 {
-            let some = left.min(ZEROES.len());
-            checksum.write(&ZEROES[..some]);
-            left -= some;
+        if let Some(checksum) = &mut self.checksum {
+            checksum.write_zeroes(len);
         }
     }
 

@@ -4,6 +4,7 @@ mod content;
 mod frame;
 #[cfg(test)]
 mod tests;
+mod xxh64;
 
 use std::io;
 
