@@ -2,9 +2,9 @@
 //!
 //! On ext4 a direct write that has to allocate blocks holds the inode's lock exclusively, so that one request at a time is
 //! under way. Writes into blocks that are allocated share the lock. So whole windows of the file are allocated before
-//! the first write into each, and what nothing was written to is deallocated in the end.
+//! the first write into each, and what nothing was written to is deallocated later.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -24,17 +24,31 @@ const EXT4: FsWord = 0xef53;
 /// with zlib took 1.84 s without it, 1.75 with windows of 4 MiB, 1.70 with 16 and 1.46 with 64, as with the whole file.
 const WINDOW: u64 = 64 << 20;
 
+/// Windows of which parts may be allocated and not written, 4 GiB: other files may need the space, too.
+const OPEN_MAX: usize = 64;
+
 /// The windows of one sparse file that are allocated.
 pub struct AllocationAhead {
     /// Bytes of the disk. What is written after them is not allocated ahead.
     size: u64,
-    windows: Mutex<HashSet<u64>>,
+    window: u64,
+    open_max: usize,
+    windows: Mutex<Windows>,
     /// There is space, and the file system has not refused.
     works: AtomicBool,
-    /// There may be blocks that nothing was written to.
-    used: AtomicBool,
+    /// An earlier process may have allocated windows.
+    resumed: bool,
     /// Read-locked during each write. A range that a write is about to fill must not be deallocated.
     writes: RwLock<()>,
+}
+
+/// Where they begin.
+#[derive(Default)]
+struct Windows {
+    /// All that were ever allocated ahead: none is twice.
+    allocated: HashSet<u64>,
+    /// Those of them that may have blocks which nothing was written to, the oldest first.
+    open: VecDeque<u64>,
 }
 
 impl AllocationAhead {
@@ -45,16 +59,19 @@ impl AllocationAhead {
         let is_ext4 = fstatfs(file).is_ok_and(|facts| facts.f_type == EXT4);
         is_ext4.then(|| Self {
             size,
+            window: WINDOW,
+            open_max: OPEN_MAX,
             windows: Mutex::default(),
             // With space for all of it, blocks that are allocated ahead never take it from data.
             works: AtomicBool::new(spare_bytes(file, size).is_some()),
-            used: AtomicBool::new(resumed),
+            resumed,
             writes: RwLock::new(()),
         })
     }
 
-    /// Writes the range of `file` by `write`. `direct`: past the page cache, after the windows of the range are allocated. Where space runs out, because others have taken it meanwhile, what was allocated ahead is deallocated first,
-    /// and the write repeated.
+    /// Writes the range of `file` by `write`. `direct`: past the page cache, after the windows of the range are allocated. Where
+    /// space runs out, because others have taken it meanwhile, what was allocated ahead is deallocated first, and the write
+    /// repeated.
     ///
     /// # Errors
     /// Those of `write`, and I/O errors.
@@ -65,64 +82,72 @@ impl AllocationAhead {
         direct: bool,
         write: impl Fn() -> io::Result<T>,
     ) -> io::Result<T> {
-        let result = {
+        if direct {
+            self.allocate(file, range)?;
+        }
+        let locked = || {
             let _write = self.writes.read();
-            if direct {
-                self.allocate(file, range);
-            }
             write()
         };
         let full = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
         };
+        let result = locked();
         if !result.as_ref().is_err_and(full) {
             return result;
         }
-        {
-            let _no_write = self.writes.write();
-            self.works.store(false, Ordering::Relaxed);
-            self.release(file)?;
-        }
-        let _write = self.writes.read();
-        write()
+        self.works.store(false, Ordering::Relaxed);
+        self.release_all(file)?;
+        locked()
     }
 
-    /// Allocates the windows of a range, without those that are allocated. A write is right without it, so that a failure only turns it
+    /// Allocates the windows of a range, without those that are allocated. A write is right without it, so that a refusal only turns it
     /// off.
-    fn allocate(&self, file: &File, range: Range<u64>) {
+    fn allocate(&self, file: &File, range: Range<u64>) -> io::Result<()> {
         let end = range.end.min(self.size);
-        let mut window = range.start / WINDOW * WINDOW;
+        let mut window = range.start / self.window * self.window;
         while window < end && self.works.load(Ordering::Relaxed) {
-            if self.windows.lock().insert(window) {
-                self.used.store(true, Ordering::Relaxed);
+            let (is_new, oldest) = self.windows.lock().open(window, self.open_max);
+            if let Some(oldest) = oldest {
+                self.release(file, oldest..oldest + self.window)?;
+            }
+            if is_new {
                 count_system_call();
-                let bytes = WINDOW.min(self.size - window);
+                let bytes = self.window.min(self.size - window);
                 let flags = FallocateFlags::KEEP_SIZE;
                 if let Err(error) = retry_on_intr(|| fallocate(file, flags, window, bytes)) {
                     tracing::debug!("the file system refuses to allocate ahead of writes: {error}");
                     self.works.store(false, Ordering::Relaxed);
                 }
             }
-            window += WINDOW;
+            window += self.window;
         }
+        Ok(())
     }
 
-    /// Deallocates all blocks of the file that nothing was written to. All writes have to be over.
+    /// Deallocates all blocks of the file that nothing was written to.
     ///
     /// # Errors
     /// On I/O errors.
-    pub fn release(&self, file: &File) -> io::Result<()> {
-        if !self.used.swap(false, Ordering::Relaxed) {
-            return Ok(());
+    pub fn release_all(&self, file: &File) -> io::Result<()> {
+        if self.resumed {
+            return self.release(file, 0..u64::MAX);
         }
-        let length = file.metadata()?.len();
-        let mut at = 0;
-        while at < length {
+        let open: Vec<_> = self.windows.lock().open.iter().copied().collect();
+        open.into_iter().try_for_each(|window| self.release(file, window..window + self.window))
+    }
+
+    /// Deallocates the blocks of a range that nothing was written to.
+    fn release(&self, file: &File, range: Range<u64>) -> io::Result<()> {
+        let _no_write = self.writes.write();
+        let end = range.end.min(file.metadata()?.len());
+        let mut at = range.start;
+        while at < end {
             // Allocated blocks that were not written count as holes.
-            let Some(hole) = next(file, SeekFrom::Hole(at))?.filter(|hole| *hole < length) else {
+            let Some(hole) = next(file, SeekFrom::Hole(at))?.filter(|hole| *hole < end) else {
                 break;
             };
-            at = next(file, SeekFrom::Data(hole))?.unwrap_or(length);
+            at = next(file, SeekFrom::Data(hole))?.unwrap_or(end).min(end);
             count_system_call();
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             match retry_on_intr(|| fallocate(file, flags, hole, at - hole)) {
@@ -134,6 +159,18 @@ impl AllocationAhead {
     }
 }
 
+impl Windows {
+    /// Whether the window at `at` is to be allocated now, and another that has to be released first.
+    fn open(&mut self, at: u64, open_max: usize) -> (bool, Option<u64>) {
+        if !self.allocated.insert(at) {
+            return (false, None);
+        }
+        self.open.push_back(at);
+        let oldest = if self.open.len() > open_max { self.open.pop_front() } else { None };
+        (true, oldest)
+    }
+}
+
 /// The next hole or data. `None` where there is none up to the end of the file.
 fn next(file: &File, from: SeekFrom) -> io::Result<Option<u64>> {
     count_system_call();
@@ -141,5 +178,48 @@ fn next(file: &File, from: SeekFrom) -> io::Result<Option<u64>> {
         Ok(at) => Ok(Some(at)),
         Err(Errno::NXIO) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    use testkit::{FileSystem, FileSystemKind};
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_too_many_windows_is_released_and_keeps_its_data() {
+        const KIB: u64 = 1 << 10;
+        const MIB: u64 = 1 << 20;
+        let Some(file_system) = FileSystem::new(FileSystemKind::Ext4, 32 * MIB) else { return };
+        let path = file_system.path().join("disk.img");
+        let file = File::create_new(&path).unwrap();
+        file.set_len(8 * MIB).unwrap();
+        let ahead = AllocationAhead::new(&file, 8 * MIB, false).unwrap();
+        let ahead = AllocationAhead { window: MIB, open_max: 2, ..ahead };
+        let bytes = [7; 64 << 10];
+        let write = |at| {
+            ahead.write(&file, at..at + 64 * KIB, true, || file.write_all_at(&bytes, at)).unwrap();
+        };
+        let allocated = || {
+            file.sync_all().unwrap();
+            file.metadata().unwrap().blocks() * 512 / (64 * KIB) * 64 // without a block of the file's map
+        };
+        let mut found = vec![];
+        for at in [0, MIB + 256 * KIB, 2 * MIB, 2 * MIB + 512 * KIB, 4 * MIB, 512 * KIB] {
+            write(at);
+            found.push(allocated());
+        }
+        // The second write into the first window finds it released.
+        assert_eq!(found, [1024, 2048, 2048 + 64, 2048 + 64, 2048 + 128, 2048 + 192]);
+        ahead.release_all(&file).unwrap();
+        assert_eq!(allocated(), 6 * 64);
+        let mut expected = vec![0; 8 << 20];
+        for at in [0, MIB + 256 * KIB, 2 * MIB, 2 * MIB + 512 * KIB, 4 * MIB, 512 * KIB] {
+            expected[at as usize..][..bytes.len()].fill(7);
+        }
+        assert!(std::fs::read(&path).unwrap() == expected);
     }
 }

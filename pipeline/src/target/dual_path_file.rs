@@ -288,7 +288,7 @@ impl DualPathFile {
     /// Makes everything durable. Returns errors of closing too.
     pub fn close(self) -> io::Result<()> {
         if let Some(ahead) = &self.ahead {
-            ahead.release(&self.buffered)?;
+            ahead.release_all(&self.buffered)?;
         }
         count_system_call();
         self.buffered.sync_all()?;
