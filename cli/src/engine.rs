@@ -34,8 +34,6 @@ pub fn import(
 
 /// Replaces the texts of size errors, which name PVCs, by texts about files and devices.
 fn in_terms_of_files(error: pipeline::Error, target: &Target) -> anyhow::Error {
-    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-
     const ADVICE: &str = "free space, or choose another file system";
     let path = target.path.display();
     match error {
@@ -61,9 +59,7 @@ fn in_terms_of_files(error: pipeline::Error, target: &Target) -> anyhow::Error {
                 ),
             }
         }
-        pipeline::Error::Target { ref source, .. }
-            if matches!(source.kind(), StorageFull | QuotaExceeded) =>
-        {
+        pipeline::Error::Target { ref source, .. } if pipeline::target::is_full(source) => {
             let free = pipeline::target::available(&target.path).map_or_else(
                 |_| String::new(),
                 |free| format!(" ({} free without this disk)", ByteCount::new(free).human()),

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use contract::import::texts;
 use http::StatusCode;
 use pipeline::Error as Pipeline;
+use pipeline::target::is_full;
 use runtime::chain;
 
 use crate::multipart::FormError;
@@ -169,10 +170,6 @@ impl Blame {
             | Pipeline::Stopped => Self::Server,
         }
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::io_counters::count_copied;
 use crate::jobs::{GuestPart, Job};
 use crate::pieces::Piece;
+use crate::target::is_full;
 use crate::wire::Wire;
 
 /// Imports an image with an index out of a stream. `memory` bytes may hold what is parked before the target has to.
@@ -198,14 +199,9 @@ impl Output for OnePassWriter<'_> {
         let sink = &self.context.sink;
         let parked = sink.times().measure(Activity::WriteWait, || sink.inner().park_at(at, bytes));
         parked.inspect_err(|error| {
-            let is_full = matches!(
-                error.kind(),
-                io::ErrorKind::StorageFull
-                    | io::ErrorKind::QuotaExceeded
-                    | io::ErrorKind::FileTooLarge
-            );
+            let has_no_space = is_full(error) || error.kind() == io::ErrorKind::FileTooLarge;
             // The disk itself does fit. What was free behind it when the import began has been used by others.
-            if is_full && at + bytes.len() as u64 > self.virtual_size {
+            if has_no_space && at + bytes.len() as u64 > self.virtual_size {
                 self.failed = Some(self.parking_full(&format!("behind the disk there is {error}")));
             }
         })

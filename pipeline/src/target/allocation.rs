@@ -15,6 +15,7 @@ use rustix::fs::{FallocateFlags, FsWord, SeekFrom, fallocate, fstatfs, seek};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::free_space::spare_bytes;
+use super::io_error::is_full;
 use crate::io_counters::count_system_call;
 
 /// Of ext4, and of ext2 and ext3, which refuse to allocate.
@@ -89,11 +90,8 @@ impl AllocationAhead {
             let _write = self.writes.read();
             write()
         };
-        let full = |error: &io::Error| {
-            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-        };
         let result = locked();
-        if !result.as_ref().is_err_and(full) {
+        if !result.as_ref().is_err_and(is_full) {
             return result;
         }
         self.works.store(false, Ordering::Relaxed);

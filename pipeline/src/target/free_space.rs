@@ -26,7 +26,7 @@ pub fn available(path: &Path) -> io::Result<u64> {
 }
 
 /// Bytes that a file system offers to ordinary users.
-pub fn free_bytes(facts: &StatVfs) -> u64 {
+fn free_bytes(facts: &StatVfs) -> u64 {
     // More free than there is: a driver's negative number.
     let blocks = if facts.f_bavail > facts.f_blocks { 0 } else { facts.f_bavail };
     blocks.saturating_mul(facts.f_frsize)

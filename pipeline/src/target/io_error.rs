@@ -29,6 +29,11 @@ pub fn refused(what: &'static str, path: &Path, because: &'static str) -> Error 
     failed(what, path, io::Error::new(io::ErrorKind::InvalidInput, because))
 }
 
+/// Whether a file system, or the part of it that a quota allows, has no space left.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Lack of space, with the text by which upstream CDI's controller recognizes a volume that is too small.
 pub fn plain(error: io::Error) -> io::Error {
     let errno = error.raw_os_error();

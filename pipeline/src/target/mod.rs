@@ -31,6 +31,7 @@ use self::dual_path_file::Zeroing;
 use self::file::Partial;
 pub use self::file::{length_of_stage, sync_directory};
 pub use self::free_space::{available, hold_device};
+pub use self::io_error::is_full;
 use self::io_error::{Doing, plain, refused};
 pub use self::mode::{set_mode, set_mode_of_member};
 use crate::error::Error;

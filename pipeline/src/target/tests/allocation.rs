@@ -1,17 +1,11 @@
 //! Blocks that are allocated ahead of writes to a sparse file.
 
-use std::os::unix::fs::MetadataExt;
-
 use testkit::{FileSystem, FileSystemKind};
 
 use super::*;
 use crate::buffer::Pool;
 
 const SIZE: u64 = 160 * MIB;
-
-fn allocated(path: &Path) -> u64 {
-    fs::metadata(path).unwrap().blocks() * 512
-}
 
 /// Writes 1 MiB of ones at `at`, by a direct request.
 fn write(disk: &Disk, at: u64) {

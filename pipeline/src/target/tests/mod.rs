@@ -5,6 +5,8 @@ mod devices;
 mod files;
 mod model;
 
+use std::os::unix::fs::MetadataExt;
+
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -19,6 +21,11 @@ const EVERY_WAY: [IoFeatures; 4] = [
 
 fn sparse(size: u64) -> DiskOptions {
     DiskOptions { size, preallocate: false, resume: false }
+}
+
+/// Bytes of a file that are allocated.
+fn allocated(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
 }
 
 /// An error and all its causes, as a person reads them.
