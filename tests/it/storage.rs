@@ -130,7 +130,7 @@ impl Storage {
         if !self.is_device() {
             assert_eq!(found.len(), disk.len().next_multiple_of(512), "{case}");
             if let Self::Network(storage) = self {
-                storage.occupied(); // deleted files have no name any more
+                storage.wait_until_closed(); // deleted files have no name any more
             }
             let names = names(target.parent().unwrap());
             assert_eq!(names, ["disk.img"], "{case}");
