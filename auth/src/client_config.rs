@@ -6,7 +6,7 @@ use rustls::client::{ResolvesClientCert, WantsClientCert};
 use rustls::{ClientConfig, ConfigBuilder};
 
 use crate::server_config::{parse_certificates, root_store};
-use crate::{Error, TlsMinimum};
+use crate::{Error, TlsMinimum, requires_extended_master_secret};
 
 /// TLS 1.2 or later and HTTP/1.1, to a server whose certificate one of `cas` (PEM) has signed, with the client certificate
 /// `identity`.
@@ -42,5 +42,6 @@ fn verifying_builder(cas: &str) -> Result<ConfigBuilder<ClientConfig, WantsClien
 
 fn http1(mut config: ClientConfig) -> ClientConfig {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.require_ems = requires_extended_master_secret();
     config
 }

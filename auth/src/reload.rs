@@ -15,7 +15,9 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureScheme};
 
-use crate::server_config::{CLIENT_CA, parse_certificates, root_store, server_config_builder};
+use crate::server_config::{
+    CLIENT_CA, finish_server_config, parse_certificates, root_store, server_config_builder,
+};
 use crate::{Error, TlsMinimum};
 
 /// A renewed certificate is used after this time at the latest.
@@ -168,9 +170,8 @@ pub(crate) fn resolving_server_config(
 ) -> Result<ServerConfig, Error> {
     let roots = root_store(parse_certificates(clients.as_bytes(), CLIENT_CA)?, CLIENT_CA);
     let clients = (!roots.is_empty()).then_some(roots);
-    let mut config = server_config_builder(minimum, clients)?.with_cert_resolver(identity);
-    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
-    Ok(config)
+    let config = server_config_builder(minimum, clients)?.with_cert_resolver(identity);
+    Ok(finish_server_config(config, minimum, protocols))
 }
 
 #[cfg(test)]

@@ -45,16 +45,15 @@ pub fn server_config(
     let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|source| Error::Pem { what: "server key", source })?;
     let cas = non_empty(parse_certificates(client_ca, CLIENT_CA)?, CLIENT_CA)?;
-    let mut config = server_config_builder(minimum, Some(root_store(cas, CLIENT_CA)))?
+    let config = server_config_builder(minimum, Some(root_store(cas, CLIENT_CA)))?
         .with_single_cert(chain, key)
         .map_err(Error::Identity)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(finish_server_config(config, minimum, &["http/1.1"]))
 }
 
 pub(crate) const CLIENT_CA: &str = "client CA";
 
-/// Common to all servers. Requests a client certificate signed by one of `clients`, if given; a certificate that is
+/// Common to all servers, with [`finish_server_config`]. Requests a client certificate signed by one of `clients`, if given; a certificate that is
 /// presented has to be valid, but none is required.
 ///
 /// # Errors
@@ -73,6 +72,18 @@ pub fn server_config_builder(
         .build()
         .map_err(Error::Verifier)?;
     Ok(builder.with_client_cert_verifier(verifier))
+}
+
+/// Sets what [`server_config_builder`] cannot: the ALPN protocols, preferred first, and the extension that TLS 1.2 requires on
+/// systems in FIPS mode.
+pub fn finish_server_config(
+    mut config: ServerConfig,
+    minimum: &TlsMinimum,
+    protocols: &[&str],
+) -> ServerConfig {
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    config.require_ems = minimum.requires_extended_master_secret();
+    config
 }
 
 /// The trusted CAs. A certificate that cannot be used is skipped and logged.

@@ -3,13 +3,27 @@
 use rustls::crypto::CryptoProvider;
 use rustls::{ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion};
 
+use crate::requires_extended_master_secret;
+
 /// The oldest version and, for TLS 1.2, the cipher suites accepted. Suites of TLS 1.3 are not configurable.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsMinimum {
     /// TLS 1.2 is refused.
     only_13: bool,
     /// OpenSSL names. Empty: every suite of the provider.
     suites: Vec<String>,
+    extended_master_secret: bool,
+}
+
+/// Every version and suite of the provider.
+impl Default for TlsMinimum {
+    fn default() -> Self {
+        Self {
+            only_13: false,
+            suites: Vec::new(),
+            extended_master_secret: requires_extended_master_secret(),
+        }
+    }
 }
 
 impl TlsMinimum {
@@ -25,7 +39,17 @@ impl TlsMinimum {
             other => return Err(other.to_owned()),
         };
         let suites = ciphers.split(',').map(str::trim).filter(|name| !name.is_empty());
-        Ok(Self { only_13, suites: suites.map(str::to_owned).collect() })
+        Ok(Self { only_13, suites: suites.map(str::to_owned).collect(), ..Self::default() })
+    }
+
+    /// As on a system in FIPS mode: TLS 1.2 requires the Extended Master Secret extension.
+    #[must_use]
+    pub fn with_extended_master_secret(self) -> Self {
+        Self { extended_master_secret: true, ..self }
+    }
+
+    pub(crate) fn requires_extended_master_secret(&self) -> bool {
+        self.extended_master_secret
     }
 
     /// Newest first.

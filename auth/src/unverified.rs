@@ -6,7 +6,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
-use crate::server_config::server_config_builder;
+use crate::server_config::{finish_server_config, server_config_builder};
 use crate::{Error, ReloadableTls, TlsMinimum};
 
 /// HTTP/1.1 over TLS with a self-signed certificate, which is created at the start and again when the TLS settings
@@ -33,11 +33,10 @@ pub(crate) fn self_signed(minimum: &TlsMinimum) -> Result<ServerConfig, Error> {
     let parameters = CertificateParams::new(Vec::new()).map_err(Error::SelfSigned)?;
     let certificate = parameters.self_signed(&pair).map_err(Error::SelfSigned)?;
     let key = PrivatePkcs8KeyDer::from(pair.serialize_der());
-    let mut config = server_config_builder(minimum, None)?
+    let config = server_config_builder(minimum, None)?
         .with_single_cert(vec![certificate.der().clone()], key.into())
         .map_err(Error::Identity)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(finish_server_config(config, minimum, &["http/1.1"]))
 }
 
 #[cfg(test)]

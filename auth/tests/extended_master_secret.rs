@@ -8,7 +8,10 @@ use std::time::{Duration, SystemTime};
 use auth::{CertificateAuthority, Identity, TlsMinimum, anonymous_client_config, server_config};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, ServerConnection};
+use rustls::{
+    ClientConfig, ClientConnection, PeerIncompatible, ProtocolVersion, RootCertStore,
+    ServerConnection,
+};
 
 const HOST: &str = "server.cdi.svc";
 const HOUR: Duration = Duration::from_secs(3600);
@@ -19,13 +22,12 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 
 /// Our server, and the CA that clients trust.
-fn server() -> (ServerConnection, Identity) {
+fn server(minimum: &TlsMinimum) -> (ServerConnection, Identity) {
     let ca = CertificateAuthority::create("signer", HOUR, SystemTime::now()).unwrap();
     let signer = CertificateAuthority::from_identity(&ca).unwrap();
     let identity = signer.server(&[HOST.to_owned()], HOUR, SystemTime::now()).unwrap();
     let (certificate, key) = (identity.certificate.as_bytes(), identity.key.as_bytes());
-    let config =
-        server_config(certificate, key, ca.certificate.as_bytes(), &TlsMinimum::default()).unwrap();
+    let config = server_config(certificate, key, ca.certificate.as_bytes(), minimum).unwrap();
     (ServerConnection::new(Arc::new(config)).unwrap(), ca)
 }
 
@@ -101,7 +103,7 @@ fn position(record: &[u8], extension: u16) -> Option<usize> {
 
 #[test]
 fn tls12_handshake_uses_the_extended_master_secret() {
-    let (mut server, ca) = server();
+    let (mut server, ca) = server(&TlsMinimum::default());
     let mut client = strict_client(&ca);
     let mut hello = None;
     while client.is_handshaking() || server.is_handshaking() {
@@ -116,21 +118,37 @@ fn tls12_handshake_uses_the_extended_master_secret() {
     assert!(position(&hello.unwrap(), EXTENDED_MASTER_SECRET).is_some());
 }
 
-/// The counterpart of the above: the test would notice a server without the extension.
-#[test]
-fn server_hello_lacks_the_extension_only_if_the_client_does_not_offer_it() {
-    let (mut server, ca) = server();
-    let mut client = strict_client(&ca);
+/// The first message of a client that does not offer the extension.
+fn offer_without_the_extension(ca: &Identity) -> Vec<u8> {
+    let mut client = strict_client(ca);
     let mut offer = sent!(client);
     let at = position(&offer, EXTENDED_MASTER_SECRET).unwrap();
     offer[at..at + 2].copy_from_slice(&UNKNOWN_EXTENSION.to_be_bytes());
-    receive!(server, &offer);
+    offer
+}
+
+/// The counterpart of the above: the test would notice a server without the extension.
+#[test]
+fn server_hello_lacks_the_extension_only_if_the_client_does_not_offer_it() {
+    let (mut server, ca) = server(&TlsMinimum::default());
+    receive!(server, &offer_without_the_extension(&ca));
     assert_eq!(position(&sent!(server), EXTENDED_MASTER_SECRET), None);
 }
 
 #[test]
+fn server_in_fips_mode_refuses_clients_that_do_not_offer_the_extension() {
+    let strict = TlsMinimum::default().with_extended_master_secret();
+    let (mut server, ca) = server(&strict);
+    let offer = offer_without_the_extension(&ca);
+    server.read_tls(&mut offer.as_slice()).unwrap();
+    let error = server.process_new_packets().unwrap_err();
+    let expected = PeerIncompatible::ExtendedMasterSecretExtensionRequired;
+    assert_eq!(error, rustls::Error::PeerIncompatible(expected));
+}
+
+#[test]
 fn clients_offer_the_extended_master_secret() {
-    let (_, ca) = server();
+    let (_, ca) = server(&TlsMinimum::default());
     let config = anonymous_client_config(&ca.certificate).unwrap();
     let mut client = ClientConnection::new(Arc::new(config), HOST.try_into().unwrap()).unwrap();
     assert!(position(&sent!(client), EXTENDED_MASTER_SECRET).is_some());

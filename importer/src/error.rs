@@ -196,6 +196,15 @@ pub enum TransportError {
         because: &'static str,
         source: Cause,
     },
+    /// Server and client have no TLS version or extension in common.
+    #[error("no TLS connection with {host}: {because}")]
+    Incompatible {
+        /// Host and port.
+        host: String,
+        /// What is missing and what helps.
+        because: &'static str,
+        source: Cause,
+    },
     /// TLS could not be agreed upon.
     #[error("no TLS connection with {host}")]
     Tls {
@@ -314,6 +323,7 @@ impl TransportError {
             Self::Proxy { .. }
             | Self::ProxySettings { .. }
             | Self::Certificate { .. }
+            | Self::Incompatible { .. }
             | Self::Denied { .. } => Next::Fail,
         }
     }

@@ -125,6 +125,7 @@ impl TransportError {
             Self::Connect { .. }
             | Self::Proxy { .. }
             | Self::Tls { .. }
+            | Self::Incompatible { .. }
             | Self::Broken { .. }
             | Self::Short { .. } => FailureKind::Unreachable,
             Self::Denied { .. } => FailureKind::Denied,
@@ -203,6 +204,14 @@ mod tests {
             ),
             (
                 transport(TransportError::Tls { host: host(), source: cause().into() }),
+                "cannot connect to the server",
+            ),
+            (
+                transport(TransportError::Incompatible {
+                    host: host(),
+                    because: PAYLOAD,
+                    source: cause().into(),
+                }),
                 "cannot connect to the server",
             ),
             (

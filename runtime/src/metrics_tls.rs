@@ -42,10 +42,9 @@ impl MetricsTls {
     /// With a self-signed certificate. Requests no client certificate.
     pub(crate) fn server_config(&self) -> Result<ServerConfig, Box<dyn Error + Send + Sync>> {
         let (certificate, key) = self.identity()?;
-        let mut config = auth::server_config_builder(&self.minimum, None)?
+        let config = auth::server_config_builder(&self.minimum, None)?
             .with_single_cert(vec![certificate], key)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+        Ok(auth::finish_server_config(config, &self.minimum, &["h2", "http/1.1"]))
     }
 
     fn identity(&self) -> Result<SelfSigned, Box<dyn Error + Send + Sync>> {

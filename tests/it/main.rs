@@ -5,6 +5,7 @@ mod archive;
 mod clones;
 mod faults;
 mod file_systems;
+mod fips;
 mod formats;
 mod hostile;
 mod matrix;

@@ -69,6 +69,7 @@ cd "$POD/root"
 mkdir usr etc proc sys dev tmp
 for folder in bin sbin lib lib64; do ln -s "usr/$folder" "$folder"; done
 for folder in usr etc proc sys; do mount --rbind "/$folder" "$folder"; done
+if [ -n "$FIPS" ]; then mount -t tmpfs none proc/sys; mkdir proc/sys/crypto; echo 1 > proc/sys/crypto/fips_enabled; fi
 mknod -m 666 dev/null c 1 3; mknod -m 666 dev/urandom c 1 9
 touch dev/termination-log "$NAME"
 mount --bind "$POD/termination-log" dev/termination-log
@@ -81,7 +82,7 @@ if [ -n "$DEVICE" ]; then
     chown 107:107 "dev/$NODE"
 fi
 mount -o remount,ro "$POD/root"
-exec chroot "$POD/root" /usr/bin/env -u POD -u PROGRAM -u NAME -u DEVICE -u NODE -u MOUNTS -u PROGRAMS PATH="$PROGRAMS" \
+exec chroot "$POD/root" /usr/bin/env -u POD -u PROGRAM -u NAME -u DEVICE -u NODE -u MOUNTS -u PROGRAMS -u FIPS PATH="$PROGRAMS" \
     /usr/bin/setpriv --reuid 107 --regid 107 --groups 107 --bounding-set=-all --inh-caps=-all --no-new-privs \
     "/$NAME" "$@"
 "#;
@@ -102,6 +103,7 @@ pub struct Pod {
     arguments: Vec<String>,
     /// Disables features of the kernel.
     prepare: fn(&mut Command),
+    is_in_fips_mode: bool,
 }
 
 impl Pod {
@@ -136,6 +138,7 @@ impl Pod {
             environment: ENVIRONMENT.into_iter().map(pair).collect(),
             arguments: ["-alsologtostderr", "-v=3"].map(String::from).into(),
             prepare: |_| (),
+            is_in_fips_mode: false,
         }
     }
 
@@ -235,6 +238,12 @@ impl Pod {
         Self { prepare: testkit::without_landlock, ..self }
     }
 
+    /// On a kernel that reports FIPS mode.
+    #[must_use]
+    pub fn in_fips_mode(self) -> Self {
+        Self { is_in_fips_mode: true, ..self }
+    }
+
     /// Started with other arguments.
     #[must_use]
     pub fn arguments(mut self, arguments: &[&str]) -> Self {
@@ -313,6 +322,7 @@ impl Pod {
             .env("PROGRAMS", self.programs)
             .env("MOUNTS", MOUNTS.join(" "))
             .env("NODE", self.node)
+            .env("FIPS", if self.is_in_fips_mode { "yes" } else { "" })
             .env("DEVICE", self.device.as_deref().unwrap_or(Path::new("")))
             .envs(&self.environment);
         (self.prepare)(&mut command);

@@ -57,12 +57,13 @@ impl UploadServer {
         let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
             .map_err(|_| failed("client key")("it is not a PEM private key"))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
+        let mut tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(failed("TLS"))?
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, key)
             .map_err(failed(CERTIFICATE))?;
+        tls.require_ems = auth::requires_extended_master_secret();
 
         let host = url.host().ok_or_else(|| failed("address")("it has no host"))?;
         let (host, name) = match host {

@@ -8,7 +8,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, PeerIncompatible, RootCertStore, SignatureScheme,
+};
 use url::Url;
 
 use super::options::{HttpOptions, Warned};
@@ -106,6 +108,7 @@ impl Trust {
             builder.with_root_certificates(self.roots()).with_no_client_auth()
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.require_ems = auth::requires_extended_master_secret();
         config
     }
 
@@ -210,7 +213,24 @@ pub(crate) fn handshake_error(host: String, error: std::io::Error) -> TransportE
         Some(rustls::Error::InvalidCertificate(problem)) => {
             TransportError::Certificate { host, because: explain(problem), source: error.into() }
         }
+        Some(rustls::Error::PeerIncompatible(problem)) => {
+            let because = explain_incompatible(problem);
+            TransportError::Incompatible { host, because, source: error.into() }
+        }
         _ => TransportError::Tls { host, source: error.into() },
+    }
+}
+
+/// What the server lacks, and what to do.
+fn explain_incompatible(problem: &PeerIncompatible) -> &'static str {
+    match problem {
+        PeerIncompatible::ExtendedMasterSecretExtensionRequired => {
+            "it uses TLS 1.2 without the Extended Master Secret extension, which is not allowed in FIPS mode; enable \
+             the extension or TLS 1.3 on the server"
+        }
+        _ => {
+            "it and this program have no TLS version or cipher suite in common; enable TLS 1.2 or 1.3 on the server"
+        }
     }
 }
 
