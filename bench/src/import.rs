@@ -9,11 +9,13 @@ use crate::case::Case;
 use crate::common::{Common, Importers, in_turns};
 use crate::contender::{Contender, RunPaths};
 use crate::disk::{self, Size};
+use crate::goals::Conditions;
 use crate::limit::{Group, Limits};
 use crate::measure::{Outcome, measure};
 use crate::registry::Registry;
 use crate::report::{self, Facts, Run};
 use crate::server::Nginx;
+use crate::slow_disk::SlowDisk;
 use crate::target::{Kind, Target};
 use crate::work::{self, WorkFolder, empty};
 
@@ -32,6 +34,9 @@ pub struct Options {
     /// Run all contenders within these limits, as in a pod: CORES,MEMORY.
     #[arg(long, value_name = "0.75,600M")]
     cgroup: Option<Limits>,
+    /// Slow the loop device down: no program writes faster to it. Only with `--target loop`. Takes root.
+    #[arg(long, value_name = "RATE")]
+    disk_mib_per_second: Option<u64>,
     #[command(flatten)]
     importers: Importers,
     #[command(flatten)]
@@ -43,6 +48,9 @@ pub struct Options {
 /// # Errors
 /// When the environment cannot be created, or this project's program fails or makes a wrong disk.
 pub fn run(options: &Options) -> Result<()> {
+    if options.disk_mib_per_second.is_some() && options.targets != [Kind::Loop] {
+        bail!("only a loop device can be slowed down: add --target loop");
+    }
     let cache = &options.common.cache;
     let folder = disk::folder(options.common.size, cache)?;
     for case in &options.cases {
@@ -62,6 +70,7 @@ pub fn run(options: &Options) -> Result<()> {
         &options.importers.cdi()?,
         options.importers.reference.as_deref(),
         options.cgroup,
+        options.disk_mib_per_second,
     )?;
     let mut runs = Vec::new();
     for case in &options.cases {
@@ -69,8 +78,7 @@ pub fn run(options: &Options) -> Result<()> {
             bench.compare(*case, *kind, &facts, &mut runs)?;
         }
     }
-    let limits = options.cgroup.is_some();
-    let text = report::markdown(&facts, &runs, limits);
+    let text = report::markdown(&facts, &runs, options.conditions());
     println!("{text}");
     if options.common.size == Size::Real {
         let lines = report::json_lines(&facts, &runs)?;
@@ -80,6 +88,25 @@ pub fn run(options: &Options) -> Result<()> {
         Some(run) => bail!("cdi import did not manage {}: {}", run.case.name(), run.outcome),
         None => Ok(()),
     }
+}
+
+impl Options {
+    fn conditions(&self) -> Conditions {
+        match (self.disk_mib_per_second, self.cgroup) {
+            (Some(_), _) => Conditions::SlowDisk,
+            (None, Some(_)) => Conditions::Pod,
+            (None, None) => Conditions::Machine,
+        }
+    }
+}
+
+/// One image and one target.
+struct Setting {
+    case: Case,
+    // Fast again before the device goes.
+    slow_disk: Option<SlowDisk>,
+    target: Target,
+    paths: RunPaths,
 }
 
 struct Bench<'a> {
@@ -111,7 +138,9 @@ impl Bench<'_> {
             .collect();
         let data = self.work.join("data");
         let target = Target::new(kind, &data, facts.virtual_size)?;
-        let place = RunPaths {
+        let rate = self.options.disk_mib_per_second;
+        let slow_disk = rate.map(|rate| SlowDisk::new(target.path(), rate << 20)).transpose()?;
+        let paths = RunPaths {
             url: self.server.url(case.file()),
             store: self.server.store(),
             registry: self.registry.map(Registry::host).unwrap_or_default(),
@@ -124,8 +153,9 @@ impl Bench<'_> {
             cdi: self.options.importers.cdi()?,
             reference: self.options.importers.reference.clone(),
         };
+        let setting = Setting { case, target, paths, slow_disk };
         in_turns(contenders, self.options.common.runs, |contender, round| {
-            let run = self.one(case, contender, &target, &place, round)?;
+            let run = self.one(&setting, contender, round)?;
             eprintln!("{run}");
             let succeeded = run.cost.is_some();
             runs.push(run);
@@ -133,21 +163,16 @@ impl Bench<'_> {
         })
     }
 
-    fn one(
-        &self,
-        case: Case,
-        contender: Contender,
-        target: &Target,
-        place: &RunPaths,
-        round: u32,
-    ) -> Result<Run> {
-        empty(&place.scratch)?;
+    fn one(&self, setting: &Setting, contender: Contender, round: u32) -> Result<Run> {
+        let Setting { case, target, paths, slow_disk } = setting;
+        empty(&paths.scratch)?;
         target.make_fresh()?;
         let group = self.options.cgroup.map(|limits| Group::new("run", limits)).transpose()?;
-        let enter = group.as_ref().map(Group::enter).unwrap_or_default();
+        let mut enter = group.as_ref().map(Group::enter).unwrap_or_default();
+        enter.extend(slow_disk.as_ref().map(SlowDisk::enter));
         let limit = Duration::from_secs(self.options.common.limit_seconds);
-        let outcome = measure(&mut contender.command(case, place, &enter), limit)?;
-        let mut run = Run::new(case, target.kind(), contender, round);
+        let outcome = measure(&mut contender.command(*case, paths, &enter), limit)?;
+        let mut run = Run::new(*case, target.kind(), contender, round);
         run.group_peak_bytes = group.as_ref().map(Group::peak_bytes).transpose()?;
         if matches!(outcome, Outcome::Done(_)) {
             run.allocated_bytes = target.allocated_bytes()?;
@@ -157,7 +182,7 @@ impl Bench<'_> {
             Ok(cost) => (run.cost, run.outcome) = (Some(cost), "done".into()),
             Err(cause) => run.outcome = cause,
         }
-        empty(&place.scratch)?;
+        empty(&paths.scratch)?;
         Ok(run)
     }
 }

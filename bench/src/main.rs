@@ -20,6 +20,7 @@ mod report;
 mod scaling;
 mod server;
 mod shell;
+mod slow_disk;
 mod sys;
 mod table;
 mod target;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::case::Case;
 use crate::contender::Contender;
-use crate::goals::{self, Goal};
+use crate::goals::{self, Conditions, Goal};
 use crate::limit::Limits;
 use crate::measure::Cost;
 use crate::shell;
@@ -93,6 +93,7 @@ impl Facts {
         cdi: &Path,
         reference: Option<&Path>,
         limits: Option<Limits>,
+        disk_mib_per_second: Option<u64>,
     ) -> Result<Self> {
         let data_bytes = data_bytes(oracle)?;
         let virtual_size = fs::metadata(oracle).context("cannot look at the oracle")?.len();
@@ -108,6 +109,11 @@ impl Facts {
         ]);
         if let Some(limits) = limits {
             lines.push(("limits of all programs", limits.to_string()));
+        }
+        if let Some(rate) = disk_mib_per_second {
+            let least = data_bytes as f64 / MIB / rate as f64;
+            let text = format!("{rate} MiB/s at most, so {least:.1} s for the data");
+            lines.push(("writes to the loop device", text));
         }
         let missing = "not measured: curl, decompressor and qemu-img take its steps instead";
         let upstream = reference.map_or(missing.to_owned(), |_| "measured, a program given".into());
@@ -224,7 +230,7 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-pub fn markdown(facts: &Facts, runs: &[Run], limited: bool) -> String {
+pub fn markdown(facts: &Facts, runs: &[Run], conditions: Conditions) -> String {
     let mut text = format!("# Imports compared, {}\n\n", facts.date);
     text.push_str(
         "Made by `cargo xtask bench import`. Medians; wall time with least and most. Everything comes from an nginx on \
@@ -252,7 +258,7 @@ pub fn markdown(facts: &Facts, runs: &[Run], limited: bool) -> String {
     for run in runs.iter().filter(|run| run.cost.is_none()) {
         line(&mut text, format_args!("\n{run}."));
     }
-    verdicts(&mut text, facts, runs, limited);
+    verdicts(&mut text, facts, runs, conditions);
     text
 }
 
@@ -290,14 +296,14 @@ fn comparison(text: &mut String, rows: &[Row]) {
 }
 
 /// The goals of the first release, and what was reached.
-fn verdicts(text: &mut String, facts: &Facts, runs: &[Run], limited: bool) {
+fn verdicts(text: &mut String, facts: &Facts, runs: &[Run], conditions: Conditions) {
     let mut table = String::new();
     for case in Case::ALL {
         for kind in [Kind::File, Kind::Loop] {
             if let Some(ours) = Row::summarize(runs, case, kind, Contender::Cdi) {
                 let row = |contender| Row::summarize(runs, case, kind, contender);
                 let reference = row(Contender::Upstream).or_else(|| row(Contender::ScratchChain));
-                let goal = goals::goal(case, limited);
+                let goal = goals::goal(case, conditions);
                 let tool = goal.tool.and_then(|(contender, _)| row(contender));
                 goal_row(&mut table, facts, &goal, &ours, reference.as_ref(), tool.as_ref());
             }
