@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use contract::termination::VddkInfo;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
 
@@ -24,6 +24,8 @@ const TEST_PLUGIN: &str = "/opt/testing/libvddk-test-plugin.so";
 const START_MAX: Duration = Duration::from_secs(15);
 /// The longest that it may take to end.
 const END_MAX: Duration = Duration::from_secs(5);
+/// The longest that lines which were printed may take to be read.
+const HEARD_MAX: Duration = Duration::from_secs(2);
 /// Lines repeated when it fails, and bytes of a line that are examined.
 const LINES_KEPT: usize = 5;
 const LINE_MAX: u64 = 16 << 10;
@@ -31,27 +33,42 @@ const LINE_MAX: u64 = 16 << 10;
 /// A running nbdkit. Ended on drop.
 pub(super) struct NbdKit {
     child: Child,
-    heard: Arc<Mutex<Heard>>,
+    output: Arc<Output>,
     listener: Option<JoinHandle<()>>,
     socket: PathBuf,
     pid_file: PathBuf,
 }
 
-/// Its last output.
+/// What it prints, shared with the thread that reads it.
+#[derive(Debug, Default)]
+struct Output {
+    heard: Mutex<Heard>,
+    /// Notified after each line, and at the end.
+    changed: Condvar,
+}
+
+/// What was read of its output.
 #[derive(Debug, Default)]
 struct Heard {
     info: VddkInfo,
     last: VecDeque<String>,
+    has_ended: bool,
 }
 
 /// What nbdkit logs about library and host while it runs.
 #[derive(Clone, Debug, Default)]
-pub struct VddkWatch(Arc<Mutex<Heard>>);
+pub struct VddkWatch(Arc<Output>);
 
 impl VddkWatch {
-    /// What is known so far. All of it is, once the first byte was read.
+    /// Version and host, once a disk was read. nbdkit has printed both before that, and the thread that reads its output may
+    /// be behind: waits for it, but not long, as other versions may print other lines.
     pub fn info(&self) -> VddkInfo {
-        self.0.lock().info.clone()
+        let mut heard = self.0.heard.lock();
+        let is_unknown = |heard: &mut Heard| {
+            !heard.has_ended && (heard.info.host.is_empty() || heard.info.version.is_empty())
+        };
+        let _ = self.0.changed.wait_while_for(&mut heard, is_unknown, HEARD_MAX);
+        heard.info.clone()
     }
 }
 
@@ -88,12 +105,12 @@ impl NbdKit {
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed("start"))?;
         drop(password);
-        let heard = Arc::new(Mutex::new(Heard::default()));
-        let listener = child.stderr.take().map(|output| {
-            let heard = Arc::clone(&heard);
-            std::thread::spawn(move || listen(output, &heard))
+        let output = Arc::new(Output::default());
+        let listener = child.stderr.take().map(|stderr| {
+            let output = Arc::clone(&output);
+            std::thread::spawn(move || output.read(stderr))
         });
-        let mut nbdkit = Self { child, heard, listener, socket, pid_file };
+        let mut nbdkit = Self { child, output, listener, socket, pid_file };
         nbdkit.wait_until_ready(settings)?;
         Ok(nbdkit)
     }
@@ -106,12 +123,12 @@ impl NbdKit {
     }
 
     pub(super) fn watch(&self) -> VddkWatch {
-        VddkWatch(Arc::clone(&self.heard))
+        VddkWatch(Arc::clone(&self.output))
     }
 
     /// The end of its output, for an error.
     pub(super) fn last_output(&self) -> String {
-        let last: Vec<_> = self.heard.lock().last.iter().cloned().collect();
+        let last: Vec<_> = self.output.heard.lock().last.iter().cloned().collect();
         last.join("; ")
     }
 
@@ -201,30 +218,36 @@ fn arguments(
     all
 }
 
-/// Reads the output of nbdkit to its end: nbdkit would block on a full pipe.
-fn listen(output: impl Read, heard: &Mutex<Heard>) {
-    let mut reader = BufReader::new(output);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match (&mut reader).take(LINE_MAX).read_until(b'\n', &mut line) {
-            Ok(1..) => {}
-            Ok(0) | Err(_) => return,
+impl Output {
+    /// Reads the output of nbdkit to its end: nbdkit would block on a full pipe.
+    fn read(&self, stderr: impl Read) {
+        let mut reader = BufReader::new(stderr);
+        let mut line = Vec::new();
+        while let Ok(1..) = (&mut reader).take(LINE_MAX).read_until(b'\n', &mut line) {
+            let text = String::from_utf8_lossy(&line);
+            let text: String = text.trim_end().escape_debug().collect();
+            tracing::debug!("{text}");
+            self.heard.lock().add(text);
+            self.changed.notify_all();
+            line.clear();
         }
-        let text = String::from_utf8_lossy(&line);
-        let text: String = text.trim_end().escape_debug().collect();
-        tracing::debug!("{text}");
-        let mut heard = heard.lock();
-        if let Some(version) = version_in(&text) {
-            heard.info.version = version.to_owned();
+        self.heard.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Heard {
+    fn add(&mut self, line: String) {
+        if let Some(version) = version_in(&line) {
+            self.info.version = version.to_owned();
         }
-        if let Some(host) = host_in(&text) {
-            heard.info.host = host.to_owned();
+        if let Some(host) = host_in(&line) {
+            self.info.host = host.to_owned();
         }
-        if heard.last.len() == LINES_KEPT {
-            heard.last.pop_front();
+        if self.last.len() == LINES_KEPT {
+            self.last.pop_front();
         }
-        heard.last.push_back(text);
+        self.last.push_back(line);
     }
 }
 
@@ -249,6 +272,25 @@ fn host_in(line: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn version_and_host_are_waited_for_until_the_output_ends() {
+        const VERSION: &str = "nbdkit: debug: VMware VixDiskLib (7.0.3) Release build-19513565\n";
+        const HOST: &str =
+            "nbdkit: vddk[1]: debug: Opened 'vpxa-nfcssl://[d] a@b/c.vmdk@esx.host:902' (0xa)\n";
+        for (text, host) in [([VERSION, HOST].concat(), "esx.host"), (VERSION.to_owned(), "")] {
+            let (stderr, mut nbdkit) = std::io::pipe().unwrap();
+            let output = Arc::new(Output::default());
+            let watch = VddkWatch(Arc::clone(&output));
+            let asked = std::thread::spawn(move || watch.info());
+            let reader = std::thread::spawn(move || output.read(stderr));
+            nbdkit.write_all(text.as_bytes()).unwrap();
+            drop(nbdkit);
+            let info = asked.join().unwrap();
+            assert_eq!((&*info.version, &*info.host), ("7.0.3", host));
+            reader.join().unwrap();
+        }
+    }
 
     #[test]
     fn version_and_host_are_parsed_from_the_log_of_nbdkit() {
