@@ -53,8 +53,8 @@ pub fn server_config(
 
 pub(crate) const CLIENT_CA: &str = "client CA";
 
-/// Common to all servers, with [`finish_server_config`]. Requests a client certificate signed by one of `clients`, if given; a certificate that is
-/// presented has to be valid, but none is required.
+/// Common to all servers, with [`finish_server_config`]. Requests a client certificate signed by one of `clients`, if given; a
+/// certificate that is presented has to be valid, but none is required.
 ///
 /// # Errors
 /// See [`Error`].

@@ -12,10 +12,11 @@ pub struct TlsMinimum {
     only_13: bool,
     /// OpenSSL names. Empty: every suite of the provider.
     suites: Vec<String>,
+    /// TLS 1.2 is refused without the extension.
     extended_master_secret: bool,
 }
 
-/// Every version and suite of the provider.
+/// Every version and suite of the provider, as far as FIPS mode permits.
 impl Default for TlsMinimum {
     fn default() -> Self {
         Self {

@@ -47,6 +47,8 @@ pub struct Group {
 }
 
 const PERIOD_US: u64 = 100_000;
+/// Where the kernel shows control groups.
+pub const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 impl Group {
     /// `name`: of no other group of this process.
@@ -54,7 +56,7 @@ impl Group {
     /// # Errors
     /// When the operating system refuses it: root is required.
     pub fn new(name: &str, limits: Limits) -> Result<Self> {
-        let base = Path::new("/sys/fs/cgroup");
+        let base = Path::new(CONTROL_GROUPS);
         let name = format!("cdi-bench-{}-{name}", process::id());
         let quota_us = (limits.cores * PERIOD_US as f64) as u64;
         let memory = limits.memory_bytes.to_string();
@@ -106,11 +108,15 @@ impl Drop for Group {
     }
 }
 
-fn make(folder: &Path) -> Result<()> {
+/// # Errors
+/// Of the operating system: root is required.
+pub fn make(folder: &Path) -> Result<()> {
     fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))
 }
 
-fn write(file: &Path, text: &str) -> Result<()> {
+/// # Errors
+/// Of the operating system, as when a setting is not accepted.
+pub fn write(file: &Path, text: &str) -> Result<()> {
     fs::write(file, text).with_context(|| format!("cannot write {text} to {}", file.display()))
 }
 

@@ -6,9 +6,10 @@ use std::process;
 
 use anyhow::{Context, Result};
 
-const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
+use crate::limit::{CONTROL_GROUPS, make, write};
 
-/// Limits the writes to a device, those of the page cache too. The limit is removed on drop.
+/// Limits the writes to a device, those of the page cache too. The limit is removed on drop, and stays if a signal ends the
+/// program before.
 pub struct SlowDisk {
     /// The group of all programs that the limit is for.
     group: PathBuf,
@@ -38,7 +39,7 @@ impl SlowDisk {
         let (version, group) = if root.join("cgroup.controllers").exists() {
             write(&root.join("cgroup.subtree_control"), "+io +memory")?;
             let group = root.join(format!("cdi-bench-{}-disk", process::id()));
-            fs::create_dir(&group).with_context(|| format!("cannot make {}", group.display()))?;
+            make(&group)?;
             (Version::Two, group)
         } else {
             (Version::One, root.join("blkio"))
@@ -76,8 +77,4 @@ impl Drop for SlowDisk {
             eprintln!("bench: {} stays slow: {error:#}", self.device);
         }
     }
-}
-
-fn write(file: &Path, text: &str) -> Result<()> {
-    fs::write(file, text).with_context(|| format!("cannot write {text} to {}", file.display()))
 }
