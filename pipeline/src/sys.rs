@@ -6,8 +6,11 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, IntoRawFd};
 
-/// `_IO(0x12, 94)` of linux/fs.h. libc has neither this nor the next.
+/// `_IO(0x12, 94)` of linux/fs.h. libc has none of these.
 const BLKROGET: libc::c_ulong = 0x125e;
+
+/// `_IO(0x12, 119)` of linux/fs.h.
+const BLKDISCARD: libc::c_ulong = 0x1277;
 
 /// `_IO(0x12, 127)` of linux/fs.h.
 const BLKZEROOUT: libc::c_ulong = 0x127f;
@@ -22,6 +25,19 @@ pub fn is_read_only(device: &File) -> io::Result<bool> {
     // which is there until it returns.
     checked(unsafe { libc::ioctl(device.as_raw_fd(), BLKROGET as _, &raw mut answer) })?;
     Ok(answer != 0)
+}
+
+/// A block device accepts the command to discard blocks. Nothing is discarded.
+pub fn can_discard(device: &File) -> bool {
+    // Linux examines whether the device can discard before it examines the range, which begins inside a sector.
+    let nowhere: [u64; 2] = [1, 512];
+    // SAFETY: the descriptor is open as long as `device` is borrowed, and the ioctl reads two u64 through the pointer,
+    // which are there until it returns. It writes no memory.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), BLKDISCARD as _, nowhere.as_ptr()) };
+    match checked(result) {
+        Ok(()) => true,
+        Err(error) => error.raw_os_error() != Some(libc::EOPNOTSUPP),
+    }
 }
 
 /// Makes a range of a block device read as zeroes and keeps it allocated: by the device's own command where there is one,

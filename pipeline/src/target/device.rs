@@ -20,11 +20,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::dual_path_file::{DualPathFile, Zeroing};
 use super::free_space;
 use super::io_error::{Doing, failed, refused};
+use super::unmap::{Preparation, UnmapLimits, unmap};
 use super::{DiskOptions, Identity};
 use crate::error::Error;
 use crate::sink::ParkingSpace;
 use crate::sys;
-use crate::zeroes::is_zero;
 
 /// Bytes at the beginning that are held back: partition tables, boot loaders and the heads of all common file systems.
 const HEAD: u64 = 1 << 20;
@@ -35,18 +35,11 @@ const FIRST: usize = 4096;
 /// The mark is the last block of the head: what it replaces is overwritten before the first block comes.
 const MARK: u64 = HEAD - Mark::LEN as u64;
 
-/// Offsets of nonzero bytes that are written first, to verify that the device's command hides them.
-const PROBE: u64 = HEAD / 2;
-const PROBE_LEN: usize = 64 << 10;
-
 /// A device no larger than this is simply written.
 const SMALL: u64 = 2 * HEAD;
 
 /// Bytes that are zeroed by one request, which cannot be interrupted.
 const PIECE: u64 = 1 << 30;
-
-/// Samples that are read back, to verify that they are zero.
-const SAMPLES: u64 = 64;
 
 /// A device that is being filled.
 pub struct Device {
@@ -117,7 +110,7 @@ impl Device {
         disk_file: &DualPathFile,
         path: &Path,
         options: &DiskOptions,
-        try_unmap: bool,
+        limits: Option<UnmapLimits>,
     ) -> Result<Opened, Error> {
         let length = free_space::length(disk_file.file()).doing("examine", path)?;
         if length < options.size {
@@ -129,13 +122,15 @@ impl Device {
         let resumed = earlier.is_some();
         let mark = match earlier {
             Some(mark) => mark,
-            None => wipe_and_mark(disk_file, length, options, try_unmap).doing("wipe", path)?,
+            None => wipe_and_mark(disk_file, length, options, limits).doing("wipe", path)?,
         };
-        let starts_zeroed = mark.starts_zeroed;
-        let zeroing = match (options.preallocate, starts_zeroed) {
+        let starts_zeroed = mark.preparation == Preparation::Zeroed;
+        let zeroing = match (options.preallocate, mark.preparation) {
             (true, _) => Zeroing::Write,
-            (false, true) => Zeroing::Hole,
-            (false, false) => Zeroing::Command,
+            (false, Preparation::Zeroed) => Zeroing::Hole,
+            (false, Preparation::UnmapsSlowly) => Zeroing::LongHole,
+            (false, Preparation::Nothing) if sys::can_discard(disk_file.file()) => Zeroing::Command,
+            (false, Preparation::Nothing) => Zeroing::CommandWhereNotZero,
         };
         let head = Mutex::new(vec![0; HEAD.min(options.size) as usize]);
         Ok(Opened { device: Self { length, mark, head }, resumed, starts_zeroed, zeroing })
@@ -197,7 +192,8 @@ impl Device {
         zeroing: Zeroing,
         parked_end: u64,
     ) -> io::Result<()> {
-        let end = if self.mark.starts_zeroed { parked_end } else { self.length };
+        let is_zeroed = self.mark.preparation == Preparation::Zeroed;
+        let end = if is_zeroed { parked_end } else { self.length };
         let mut at = self.mark.size;
         while at < end {
             let len = PIECE.min(end - at);
@@ -227,7 +223,7 @@ impl Device {
         Self::wipe_head(disk_file, self.length)
     }
 
-    fn wipe_head(disk_file: &DualPathFile, length: u64) -> io::Result<()> {
+    pub fn wipe_head(disk_file: &DualPathFile, length: u64) -> io::Result<()> {
         disk_file.zero(Zeroing::Write, 0, HEAD.min(length))?;
         disk_file.sync()
     }
@@ -238,70 +234,28 @@ fn wipe_and_mark(
     disk_file: &DualPathFile,
     length: u64,
     options: &DiskOptions,
-    try_unmap: bool,
+    limits: Option<UnmapLimits>,
 ) -> io::Result<Mark> {
     Device::wipe_head(disk_file, length)?;
-    let starts_zeroed = if length <= SMALL {
+    let preparation = if length <= SMALL {
         disk_file.zero(Zeroing::Write, 0, length)?;
-        true
+        Preparation::Zeroed
     } else {
-        !options.preallocate && try_unmap && unmap(disk_file, length)?
+        match limits.filter(|_| !options.preallocate) {
+            Some(limits) => unmap(disk_file, length, &limits)?,
+            None => Preparation::Nothing,
+        }
     };
     let mut nonce = [0; 8];
     getrandom(&mut nonce, GetRandomFlags::empty())?;
     let nonce = u64::from_le_bytes(nonce);
-    let mark = Mark { nonce, length, size: options.size, starts_zeroed };
+    let mark = Mark { nonce, length, size: options.size, preparation };
     // A disk smaller than its head is not resumed.
     if options.size >= HEAD {
         disk_file.write(MARK, &mark.encode())?;
     }
     disk_file.sync()?;
     Ok(mark)
-}
-
-/// Unmaps all of the device, which Linux permits only if it then reads as zeroes, and verifies that.
-/// False, with the head still zeroed, if the device does not support that or returns old data.
-fn unmap(disk_file: &DualPathFile, length: u64) -> io::Result<bool> {
-    disk_file.write(PROBE, &[0xa5; PROBE_LEN])?;
-    disk_file.sync()?;
-    let pieces = (0..length).step_by(PIECE as usize);
-    for from in pieces {
-        let piece = from..length.min(from + PIECE);
-        if let Err(error) = disk_file.ask_for_zeroes(Zeroing::Hole, piece) {
-            tracing::debug!(%error, "the device cannot unmap, zeroes will be written");
-            Device::wipe_head(disk_file, length)?;
-            return Ok(false);
-        }
-    }
-    disk_file.sync()?;
-    let all_zero =
-        reads_zero(disk_file, PROBE, PROBE_LEN)? && samples_read_zero(disk_file, length)?;
-    if !all_zero {
-        tracing::warn!(
-            "the device reported that it was unmapped but still returns old data; writing zeroes"
-        );
-        Device::wipe_head(disk_file, length)?;
-    }
-    Ok(all_zero)
-}
-
-fn samples_read_zero(disk_file: &DualPathFile, length: u64) -> io::Result<bool> {
-    const SAMPLE: u64 = 4096;
-    // Both ends, and evenly between. A device that comes here is longer than a sample.
-    let last = length - SAMPLE;
-    for n in 0..SAMPLES {
-        let at = last / (SAMPLES - 1) * n;
-        if !reads_zero(disk_file, at, SAMPLE as usize)? {
-            return Ok(false);
-        }
-    }
-    reads_zero(disk_file, last, SAMPLE as usize)
-}
-
-fn reads_zero(disk_file: &DualPathFile, at: u64, len: usize) -> io::Result<bool> {
-    let mut bytes = vec![0xff; len];
-    disk_file.read(at, &mut bytes)?;
-    Ok(is_zero(&bytes))
 }
 
 /// Written to a device while an import into it is unfinished.
@@ -311,8 +265,7 @@ struct Mark {
     nonce: u64,
     length: u64,
     size: u64,
-    /// The whole device was zeroed before the first byte of the disk was written.
-    starts_zeroed: bool,
+    preparation: Preparation,
 }
 
 impl Mark {
@@ -321,7 +274,7 @@ impl Mark {
 
     fn encode(&self) -> [u8; Self::LEN] {
         let mut block = [0; Self::LEN];
-        let fields = [self.nonce, self.length, self.size, self.starts_zeroed.into()];
+        let fields = [self.nonce, self.length, self.size, self.preparation as u64];
         block[..16].copy_from_slice(&Self::MAGIC);
         for (place, field) in block[16..].as_chunks_mut().0.iter_mut().zip(fields) {
             *place = field.to_le_bytes();
@@ -331,9 +284,10 @@ impl Mark {
 
     fn decode(block: &[u8; Self::LEN]) -> Option<Self> {
         let (fields, _) = block[16..].as_chunks();
-        let [nonce, length, size, starts_zeroed] =
+        let [nonce, length, size, preparation] =
             [0, 1, 2, 3].map(|index: usize| u64::from_le_bytes(fields[index]));
-        let mark = Self { nonce, length, size, starts_zeroed: starts_zeroed == 1 };
+        let preparation = Preparation::from_number(preparation)?;
+        let mark = Self { nonce, length, size, preparation };
         (mark.encode() == *block).then_some(mark)
     }
 
@@ -350,27 +304,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_data_at_either_end_is_noticed() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(4 << 20).unwrap();
-        let disk_file = DualPathFile::new(file.reopen().unwrap(), file.path(), true);
-        assert!(samples_read_zero(&disk_file, 4 << 20).unwrap());
-        for at in [0, (4 << 20) - 1] {
-            disk_file.write(at, &[1]).unwrap();
-            assert!(!samples_read_zero(&disk_file, 4 << 20).unwrap(), "byte {at}");
-            disk_file.write(at, &[0]).unwrap();
-        }
-    }
-
-    #[test]
     fn a_mark_reads_as_it_was_written_and_no_bit_can_change() {
-        let mark = Mark { nonce: 7 << 40, length: 5 << 30, size: 4 << 30, starts_zeroed: true };
-        let block = mark.encode();
-        assert_eq!(Mark::decode(&block), Some(mark));
-        for at in (0..16).chain(41..Mark::LEN) {
-            let mut block = block;
-            block[at] ^= 0x10;
-            assert_eq!(Mark::decode(&block), None, "byte {at}");
+        use Preparation::{Nothing, UnmapsSlowly, Zeroed};
+        for preparation in [Nothing, Zeroed, UnmapsSlowly] {
+            let mark = Mark { nonce: 7 << 40, length: 5 << 30, size: 4 << 30, preparation };
+            let block = mark.encode();
+            assert_eq!(Mark::decode(&block), Some(mark));
+            for at in (0..16).chain(41..Mark::LEN) {
+                let mut block = block;
+                block[at] ^= 0x10;
+                assert_eq!(Mark::decode(&block), None, "byte {at}");
+            }
         }
         assert_eq!(Mark::decode(&[0; Mark::LEN]), None);
     }

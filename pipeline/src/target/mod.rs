@@ -10,10 +10,10 @@ mod file;
 mod free_space;
 mod io_error;
 mod mode;
-use parking_lot::RwLock;
-
+mod old_data;
 #[cfg(test)]
 mod tests;
+mod unmap;
 mod write_back;
 
 use std::fmt;
@@ -23,6 +23,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
 use self::device::Device;
@@ -34,6 +35,7 @@ pub use self::free_space::{available, hold_device};
 pub use self::io_error::is_full;
 use self::io_error::{Doing, plain, refused};
 pub use self::mode::{set_mode, set_mode_of_member};
+use self::unmap::UnmapLimits;
 use crate::error::Error;
 use crate::sink::{ParkingSpace, Sink, write_each_at};
 
@@ -107,12 +109,12 @@ struct OpenedTarget {
 #[derive(Clone, Copy, Debug)]
 struct IoFeatures {
     direct: bool,
-    /// Let a device zero itself.
-    unmap: bool,
+    /// Let a device zero itself before the import.
+    unmap: Option<UnmapLimits>,
 }
 
 impl IoFeatures {
-    const ALL: Self = Self { direct: true, unmap: true };
+    const ALL: Self = Self { direct: true, unmap: Some(UnmapLimits::DEFAULT) };
 }
 
 enum TargetKind {
@@ -126,7 +128,7 @@ impl Disk {
     /// Opens a target for one import. A file is created as `.NAME.cdi-partial` with its whole length; NAME itself is
     /// unchanged until [`finish`](Self::finish). An old disk on a device is lost, unless it is resumed.
     ///
-    /// A device is zeroed if it can do that by itself, which may take seconds on a large one.
+    /// A device is zeroed if it can do that by itself and fast enough.
     ///
     /// # Errors
     /// When the path is neither a file nor a block device, when another import or a mount uses it, when the device is too
@@ -442,7 +444,11 @@ fn ahead_unless_kept(
 ) -> DualPathFile {
     match zeroing {
         Zeroing::Hole => file.allocating_ahead(size, resumed),
-        Zeroing::Keep | Zeroing::Command | Zeroing::Write => file,
+        Zeroing::Keep
+        | Zeroing::LongHole
+        | Zeroing::Command
+        | Zeroing::CommandWhereNotZero
+        | Zeroing::Write => file,
     }
 }
 

@@ -6,17 +6,26 @@ mod files;
 mod model;
 
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use super::*;
 
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
-const EVERY_WAY: [IoFeatures; 4] = [
-    IoFeatures { direct: true, unmap: true },
-    IoFeatures { direct: true, unmap: false },
-    IoFeatures { direct: false, unmap: true },
-    IoFeatures { direct: false, unmap: false },
+const FAST: Option<UnmapLimits> = Some(UnmapLimits::DEFAULT);
+
+/// Limits that every device exceeds.
+const SLOW: Option<UnmapLimits> =
+    Some(UnmapLimits { first_piece: MIB, rate_min: f64::INFINITY, rest_max: Duration::ZERO });
+
+const EVERY_WAY: [IoFeatures; 6] = [
+    IoFeatures { direct: true, unmap: FAST },
+    IoFeatures { direct: true, unmap: SLOW },
+    IoFeatures { direct: true, unmap: None },
+    IoFeatures { direct: false, unmap: FAST },
+    IoFeatures { direct: false, unmap: SLOW },
+    IoFeatures { direct: false, unmap: None },
 ];
 
 fn sparse(size: u64) -> DiskOptions {

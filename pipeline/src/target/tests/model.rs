@@ -116,7 +116,7 @@ fn check_file(directory: &Path, phases: &[Phase], preallocate: bool, features: I
 }
 
 fn features() -> impl Strategy<Value = IoFeatures> {
-    (any::<bool>(), any::<bool>()).prop_map(|(direct, unmap)| IoFeatures { direct, unmap })
+    prop::sample::select(EVERY_WAY.to_vec())
 }
 
 /// Each case does hundreds of writes, on real storage.
