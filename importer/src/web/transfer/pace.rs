@@ -43,8 +43,9 @@ const REST_AFTER_FAILURE: u32 = 8;
 const REST_MAX: u32 = 256;
 /// As long as each raise may help, intervals are so much shorter: a small image would be complete before the fourth raise.
 const HASTE: u32 = 5;
-/// But not shorter than so many round trips: a connection that begins brings little in its first ones.
-const RESPONSES: u32 = 5;
+/// But not shorter than so many round trips: a new connection reaches its speed only after about nine, two of them for the
+/// handshake and the request, and the others for the slow start to a MiB.
+const RESPONSES: u32 = 10;
 
 impl Pace {
     pub(super) fn new(streams_max: usize) -> Self {
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn intervals_are_as_long_as_some_round_trips() {
         let (pace, usual) = (Pace::new(4), Duration::from_millis(500));
-        for (response, expected) in [(0, 100), (20, 100), (50, 250), (100, 500), (2000, 500)] {
+        for (response, expected) in [(0, 100), (10, 100), (25, 250), (50, 500), (2000, 500)] {
             let found = pace.interval(usual, Duration::from_millis(response));
             assert_eq!(found, Duration::from_millis(expected), "{response} ms");
         }

@@ -18,8 +18,9 @@ use super::part::{Part, ProgressOf};
 use super::{Direct, Sink, TransferSettings, TransferStop};
 use crate::web::queue::Feed;
 
-/// Segments for each connection that fit into the receive memory: a connection that is done early starts the next one.
-const SEGMENTS_PER_STREAM: u64 = 2;
+/// The receive memory holds so many segments more than there are connections: one that is done early starts the next. More
+/// would be shorter, and each connection waits for a response per segment.
+const SPARE_SEGMENTS: u64 = 1;
 /// Smaller segments would cost a request each for little.
 const SEGMENT_MIN: u64 = 64 << 10;
 /// What is left is not divided into smaller segments.
@@ -110,7 +111,7 @@ impl<'a> Parallel<'a> {
             let streams = self.streams();
             workers.resize(streams);
             let memory = self.settings.receive_limit.bytes() as u64;
-            let parts = streams as u64 * SEGMENTS_PER_STREAM;
+            let parts = streams as u64 + SPARE_SEGMENTS;
             let fair = (self.end - requested).div_ceil(parts).max(LAST_SEGMENT_MIN);
             let segment_len = (memory / parts).min(fair).max(SEGMENT_MIN);
             let queued = self.feed.held() as u64;
