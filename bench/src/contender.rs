@@ -284,7 +284,7 @@ fn reference(case: Case, kind: Kind) -> String {
         _ => ("http", "$URL", "false"),
     };
     let volume = match kind {
-        Kind::File => r#"mount --bind "$(dirname "$TARGET")" "$ROOT/data""#,
+        Kind::File | Kind::Network => r#"mount --bind "$(dirname "$TARGET")" "$ROOT/data""#,
         Kind::Loop => {
             r#"mknod "$ROOT/dev/cdi-block-volume" b "0x$(stat -c %t "$TARGET")" "0x$(stat -c %T "$TARGET")""#
         }

@@ -14,6 +14,7 @@ mod limit;
 mod many;
 mod measure;
 mod network;
+mod network_storage;
 mod party;
 mod registry;
 mod report;
@@ -47,6 +48,9 @@ enum Command {
     Scaling(scaling::Options),
     /// Copy a disk from one volume to another through TLS, against local tools and upstream CDI's pair. Takes root.
     Clone(clone::Options),
+    /// Started by this program itself.
+    #[command(name = network_storage::COMMAND, hide = true)]
+    ServeNetworkStorage { capacity: u64 },
 }
 
 fn main() -> ExitCode {
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
         Command::Network(options) => network::run(&options),
         Command::Scaling(options) => scaling::run(&options),
         Command::Clone(options) => clone::run(&options),
+        Command::ServeNetworkStorage { capacity } => network_storage::serve(capacity),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -166,7 +166,7 @@ impl Pod {
         let pod = self.mount(scratch, "/scratch").volume(kind, path, "/data");
         match kind {
             Kind::Loop => pod.with("DESTINATION", BLOCK_DEVICE),
-            Kind::File => pod,
+            Kind::File | Kind::Network => pod,
         }
     }
 
@@ -208,7 +208,7 @@ impl Pod {
     ) -> Self {
         match kind {
             Kind::Loop => self.devices.push((path.to_owned(), device)),
-            Kind::File => {
+            Kind::File | Kind::Network => {
                 self.mounts.push((path.parent().unwrap_or(Path::new("/")).to_owned(), folder));
             }
         }

@@ -242,7 +242,7 @@ pub fn markdown(facts: &Facts, runs: &[Run], conditions: Conditions) -> String {
     let (size, data) = (facts.virtual_size as f64 / MIB, facts.data_bytes as f64 / MIB);
     line(&mut text, format_args!("* disk: {size:.0} MiB, {data:.0} MiB of it data"));
     table::facts(&mut text, &facts.lines);
-    for kind in [Kind::File, Kind::Loop] {
+    for kind in Kind::ALL {
         let rows: Vec<Row> = Case::ALL
             .into_iter()
             .flat_map(|case| {
@@ -299,7 +299,7 @@ fn comparison(text: &mut String, rows: &[Row]) {
 fn verdicts(text: &mut String, facts: &Facts, runs: &[Run], conditions: Conditions) {
     let mut table = String::new();
     for case in Case::ALL {
-        for kind in [Kind::File, Kind::Loop] {
+        for kind in Kind::ALL {
             if let Some(ours) = Row::summarize(runs, case, kind, Contender::Cdi) {
                 let row = |contender| Row::summarize(runs, case, kind, contender);
                 let reference = row(Contender::Upstream).or_else(|| row(Contender::ScratchChain));

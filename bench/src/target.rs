@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::network_storage::NetworkStorage;
 use crate::shell;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -15,14 +16,19 @@ pub enum Kind {
     File,
     /// A loop device with direct I/O over a sparse file there, all of it discarded before.
     Loop,
+    /// A new file on a simulated network file system in memory, without direct I/O. Takes root.
+    Network,
 }
 
 impl Kind {
+    pub const ALL: [Self; 3] = [Self::File, Self::Loop, Self::Network];
+
     /// As tables name it.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
             Self::Loop => "loop device",
+            Self::Network => "file on network storage",
         }
     }
 }
@@ -35,18 +41,20 @@ pub struct Target {
     storage: PathBuf,
     /// Keeps the loop device: it is set to go away with its last user, however this process ends.
     _device: Option<File>,
+    /// Keeps the network file system.
+    _network: Option<NetworkStorage>,
 }
 
 impl Target {
     /// Creates the target, for disks of `size` bytes.
     ///
     /// # Errors
-    /// When it cannot be created: a loop device requires root.
+    /// When it cannot be created: a loop device and network storage require root.
     pub fn new(kind: Kind, work: &Path, size: u64) -> Result<Self> {
         match kind {
             Kind::File => {
                 let path = work.join("disk.img");
-                Ok(Self { kind, storage: path.clone(), path, _device: None })
+                Ok(Self { kind, storage: path.clone(), path, _device: None, _network: None })
             }
             Kind::Loop => {
                 let storage = work.join("loop.backing");
@@ -54,7 +62,14 @@ impl Target {
                     .with_context(|| format!("cannot make {}", storage.display()))?;
                 file.set_len(size).with_context(|| format!("cannot size {}", storage.display()))?;
                 let (path, device) = attach(&storage)?;
-                Ok(Self { kind, path, storage, _device: Some(device) })
+                Ok(Self { kind, path, storage, _device: Some(device), _network: None })
+            }
+            Kind::Network => {
+                // A program may write a part of its disk twice.
+                let network = NetworkStorage::start(2 * size)?;
+                let path = network.folder().join("disk.img");
+                let (storage, network) = (path.clone(), Some(network));
+                Ok(Self { kind, path, storage, _device: None, _network: network })
             }
         }
     }
@@ -74,7 +89,7 @@ impl Target {
     /// Of the operating system.
     pub fn make_fresh(&self) -> Result<()> {
         match self.kind {
-            Kind::File => remove_if_there(&self.path)?,
+            Kind::File | Kind::Network => remove_if_there(&self.path)?,
             Kind::Loop => {
                 shell::output("blkdiscard", &[&self.path.display().to_string()])?;
             }

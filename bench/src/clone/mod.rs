@@ -287,7 +287,7 @@ impl Bench<'_> {
     fn source(&self, volumes: Volumes) -> PathBuf {
         match volumes.from {
             Kind::File if volumes.is_xfs => self.xfs.disk(),
-            Kind::File => self.disk.clone(),
+            Kind::File | Kind::Network => self.disk.clone(),
             Kind::Loop => self.device.clone(),
         }
     }
@@ -339,7 +339,9 @@ impl Bench<'_> {
     fn upstream_arguments(&self, from: Kind) -> Result<Vec<String>> {
         let (content, bytes, place) = match from {
             Kind::Loop => ("blockdevice-clone", self.size, BLOCK_DEVICE),
-            Kind::File => ("filesystem-clone", data_bytes(&self.disk)?, SOURCE_FOLDER),
+            Kind::File | Kind::Network => {
+                ("filesystem-clone", data_bytes(&self.disk)?, SOURCE_FOLDER)
+            }
         };
         let words = ["-v=1", "-alsologtostderr", "-content-type", content, "-upload-bytes"];
         let words = words.into_iter().map(str::to_owned);
@@ -370,7 +372,7 @@ fn mode_and_path(
     device: &'static str,
 ) -> (&'static str, &'static str) {
     match kind {
-        Kind::File => ("filesystem", folder),
+        Kind::File | Kind::Network => ("filesystem", folder),
         Kind::Loop => ("block", device),
     }
 }
