@@ -27,7 +27,7 @@ use crate::sink::ParkingSpace;
 use crate::sys;
 
 /// Bytes at the beginning that are held back: partition tables, boot loaders and the heads of all common file systems.
-const HEAD: u64 = 1 << 20;
+pub const HEAD: u64 = 1 << 20;
 
 /// Bytes that are written last of all: few enough to be written atomically.
 const FIRST: usize = 4096;
@@ -39,7 +39,7 @@ const MARK: u64 = HEAD - Mark::LEN as u64;
 const SMALL: u64 = 2 * HEAD;
 
 /// Bytes that are zeroed by one request, which cannot be interrupted.
-const PIECE: u64 = 1 << 30;
+pub const PIECE: u64 = 1 << 30;
 
 /// A device that is being filled.
 pub struct Device {

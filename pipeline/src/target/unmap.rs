@@ -3,16 +3,13 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::device::Device;
+use super::device::{Device, HEAD, PIECE};
 use super::dual_path_file::{DualPathFile, Zeroing};
 use crate::zeroes::is_zero;
 
-/// Where nonzero bytes are written first, to verify that the device's command hides them: in the head of the disk.
-const PROBE: u64 = 512 << 10;
+/// Where nonzero bytes are written first, to verify that the device's command hides them.
+const PROBE: u64 = HEAD / 2;
 const PROBE_LEN: usize = 64 << 10;
-
-/// Bytes that are zeroed by one request, which cannot be interrupted.
-const PIECE: u64 = 1 << 30;
 
 /// Samples that are read back, to verify that they are zero.
 const SAMPLES: u64 = 64;
