@@ -49,6 +49,15 @@ pub fn headline(text: &str) {
     eprintln!("\n=== {text}");
 }
 
+/// Starts a command and does not wait for it.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn spawn(command: &mut Command) -> Result<Child> {
+    eprintln!("$ {} &", command_line(command));
+    command.spawn().with_context(|| format!("cannot start {}", command_line(command)))
+}
+
 /// Runs a command to its end.
 ///
 /// # Errors
@@ -121,7 +130,10 @@ pub fn run_watched(
 }
 
 /// Kills a program, and what it has started: cargo's test programs do not end with cargo.
-fn kill_with_descendants(child: &mut Child) -> Result<()> {
+///
+/// # Errors
+/// When the processes of this machine cannot be listed, or the program cannot be waited for.
+pub fn kill_with_descendants(child: &mut Child) -> Result<()> {
     let parents = processes_with_parents()?;
     let mut tree = vec![child.id()];
     let mut at = 0;

@@ -31,10 +31,11 @@ cargo xtask cluster COMMAND
                              round 2: up, the tests of the cluster itself, down
   test --nodes 2             build; then up with two nodes, install, the tests of two nodes, down
   test --kubevirt            build; then up, install with KubeVirt, the tests with virtual machines, down
-  tools                      build the third-party programs, and nothing else
-  tools virtctl|reference    build KubeVirt's client, or the programs of upstream CDI, and print their path
-  tools kubevirt             build the disk of a guest, and the image of KubeVirt's launcher, and print their paths
-  tools kubevirt-all         the same with the images of all programs of KubeVirt
+  tools                      build the third-party programs of the cluster, and nothing else
+  tools GROUP...             build these groups in this order, and print where they are. cluster: the same as without a group;
+                             virtctl: KubeVirt's client; reference: the programs of upstream CDI;
+                             kubevirt: the disk of a guest, and the image of KubeVirt's launcher;
+                             kubevirt-all: the same with the images of all programs of KubeVirt
 
 CDI_CLUSTER=NAME selects an additional cluster, with a network, control groups and a folder of its own.
 CDI_CLUSTER_STATE names its folder (/var/lib/cdi-cluster), TOOLS_DIR a folder with programs to take instead of built ones.
@@ -73,19 +74,8 @@ fn run(words: &[String]) -> Result<ExitCode> {
             return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         ["load", archive] => print!("{}", cluster::load(&state, Path::new(archive))?),
-        ["tools"] => Tools::ready(&[cluster::KUBERNETES, cluster::NODE]).map(|_| ())?,
-        ["tools", "virtctl"] => println!("{}", Tools::ready(&[cluster::VIRTCTL])?.path("virtctl")?),
-        ["tools", "reference"] => {
-            println!("{}", Tools::ready(&[cluster::REFERENCE])?.path("cdi-importer")?);
-        }
-        ["tools", "kubevirt"] => {
-            println!("{}", cluster::guest::disk()?.display());
-            println!("{}", cluster::launcher_image()?.display());
-        }
-        ["tools", "kubevirt-all"] => {
-            println!("{}", cluster::guest::disk()?.display());
-            println!("{}", cluster::kubevirt_images()?.display());
-        }
+        ["tools"] => build_tools("cluster")?,
+        ["tools", groups @ ..] => groups.iter().try_for_each(|group| build_tools(group))?,
         ["kubevirt"] => cluster::install_kubevirt(&state)?,
         ["upstream"] => {
             cluster::load_upstream_images(&state)?;
@@ -98,6 +88,25 @@ fn run(words: &[String]) -> Result<ExitCode> {
         _ => bail!("unknown command: {}\n\n{HELP}", words.join(" ")),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds what is not built yet of a group, and prints the paths that callers need.
+fn build_tools(group: &str) -> Result<()> {
+    match group {
+        "cluster" => drop(Tools::ready(&[cluster::KUBERNETES, cluster::NODE])?),
+        "virtctl" => println!("{}", Tools::ready(&[cluster::VIRTCTL])?.path("virtctl")?),
+        "reference" => println!("{}", Tools::ready(&[cluster::REFERENCE])?.path("cdi-importer")?),
+        "kubevirt" => {
+            println!("{}", cluster::guest::disk()?.display());
+            println!("{}", cluster::launcher_image()?.display());
+        }
+        "kubevirt-all" => {
+            println!("{}", cluster::guest::disk()?.display());
+            println!("{}", cluster::kubevirt_images()?.display());
+        }
+        _ => bail!("there are no tools named {group}\n\n{HELP}"),
+    }
+    Ok(())
 }
 
 fn kubectl(state: &State, words: &[&str]) -> Result<ExitCode> {

@@ -11,9 +11,12 @@ use sha2::{Digest, Sha256};
 
 use crate::shell;
 
-/// Stripped, and without paths of this machine. Without cgo, but for a group with [`Group::cgo_tags`]: one cache for all, and
-/// nothing to link with.
-const FLAGS: &[&str] = &["-trimpath", "-buildvcs=false", "-ldflags"];
+/// Stripped, and without paths of this machine. Debug information would be thrown away, after a seventh of the compiler's time.
+/// Without cgo, but for a group with [`Group::cgo_tags`]: one cache for all, and nothing to link with.
+const FLAGS: &[&str] = &["-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags"];
+
+/// The compiler, which runs for seconds, collects garbage only if it takes much memory. Without that it needs a fifth less time.
+const COMPILER_MEMORY: [(&str, &str); 2] = [("GOGC", "off"), ("GOMEMLIMIT", "1GiB")];
 
 /// Programs of a Go module below `tests/tools`, which are built together.
 pub struct Group {
@@ -272,7 +275,7 @@ impl Group {
         // The checksums of all modules are in the tree: no database of checksums is needed.
         let cgo = if self.cgo_tags.is_some() { "1" } else { "0" };
         command.current_dir(self.module()).env("CGO_ENABLED", cgo).env("GOFLAGS", "-mod=readonly");
-        command.env("GOWORK", "off").env("GOSUMDB", "off");
+        command.env("GOWORK", "off").env("GOSUMDB", "off").envs(COMPILER_MEMORY);
         command
     }
 

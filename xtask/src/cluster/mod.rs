@@ -3,6 +3,7 @@
 
 mod install;
 mod suite;
+mod tools;
 mod traces;
 
 use std::process::{Command, Stdio};
@@ -14,10 +15,14 @@ use crate::{deps, shell};
 
 pub use install::load_images;
 pub use suite::{run as run_tests, run_disturbed, run_with_machines, run_with_two_nodes};
+pub use tools::Build as ToolsBuild;
 
 /// What the tests of virtual machines take of KubeVirt: the whole of it, or its launcher alone.
 const KUBEVIRT: &str = "kubevirt-all";
 const LAUNCHER: &str = "kubevirt";
+
+/// The groups of third-party programs that `tests/cluster` builds for the tests of CI, in this order.
+const TOOLS_OF_TESTS: [&str; 3] = ["cluster", "virtctl", LAUNCHER];
 
 /// The whole workspace with the features of the tests, so that no dependency is compiled again with other features.
 const WORKSPACE: &[&str] = &["--workspace", "--features", "e2e/cluster", "--locked"];
@@ -84,22 +89,22 @@ fn is_outside_its_network() -> bool {
 fn run_in_its_network(arguments: &[&str]) -> Result<()> {
     deps::install_or_warn(deps::CLUSTER)?;
     shell::run(&mut shell::cargo(&["fetch", "--locked"]))?;
-    for tools in tools_taken_by(arguments) {
-        program(&[&["tools"], *tools].concat())?;
+    let tools = tools_taken_by(arguments);
+    if !tools.is_empty() {
+        program(&[&["tools"], tools].concat())?;
     }
     let us = std::env::current_exe().context("cannot find our own program")?;
     let us = us.to_string_lossy();
     program(&[&["run", &us, "cluster"], arguments].concat())
 }
 
-/// The arguments of `tools` for all that the command, or a test in that cluster after it, builds with a registry. An edit
-/// takes nothing of it.
-fn tools_taken_by(arguments: &[&str]) -> &'static [&'static [&'static str]] {
+/// The groups of programs that the command, or a test in that cluster after it, builds with a registry. An edit takes none.
+fn tools_taken_by(arguments: &[&str]) -> &'static [&'static str] {
     match (arguments, arguments.contains(&"--kubevirt")) {
         (["update", ..], _) => &[],
-        (["soak", ..], _) => &[&[]],
-        (_, true) => &[&[], &["virtctl"], &[KUBEVIRT]],
-        (_, false) => &[&[], &["virtctl"], &[LAUNCHER]],
+        (["soak", ..], _) => &["cluster"],
+        (_, true) => &["cluster", "virtctl", KUBEVIRT],
+        (_, false) => &TOOLS_OF_TESTS,
     }
 }
 
@@ -110,6 +115,11 @@ fn program(arguments: &[&str]) -> Result<()> {
 
 fn program_command() -> Command {
     shell::cargo(&["run", "--quiet", "--locked", "--package", "cluster", "--"])
+}
+
+/// Compiles the program of `tests/cluster`.
+fn cargo_build_cluster() -> Command {
+    shell::cargo(&["build", "--quiet", "--locked", "--package", "cluster"])
 }
 
 /// Builds upstream CDI's programs, if they are not built yet, and returns the path of its importer; the others lie in the same
@@ -147,10 +157,7 @@ pub fn is_possible() -> Result<bool> {
 pub fn prepare_tests(report: &mut Report, groups: &[&str]) -> Result<()> {
     deps::install_or_warn(deps::CLUSTER)?;
     shell::headline("the programs of the cluster, and the tests that need one");
-    report.time("build the cluster's programs", || {
-        program(&["tools"])?;
-        groups.iter().try_for_each(|group| program(&["tools", group]))
-    })?;
+    report.time("build the cluster's programs", || program(&[&["tools"], groups].concat()))?;
     report.time("compile the system tests", || shell::run(&mut cargo_build_all()))
 }
 
@@ -160,12 +167,12 @@ mod tests {
 
     #[test]
     fn update_in_another_network_builds_no_tools() {
-        let table: [(&[&str], &[&[&str]]); 5] = [
+        let table: [(&[&str], &[&str]); 5] = [
             (&["update", "cdi-controller"], &[]),
-            (&["soak", "10"], &[&[]]),
-            (&["install", "--dev"], &[&[], &["virtctl"], &["kubevirt"]]),
-            (&["install", "--tests", "--kubevirt"], &[&[], &["virtctl"], &["kubevirt-all"]]),
-            (&["test"], &[&[], &["virtctl"], &["kubevirt"]]),
+            (&["soak", "10"], &["cluster"]),
+            (&["install", "--dev"], &["cluster", "virtctl", "kubevirt"]),
+            (&["install", "--tests", "--kubevirt"], &["cluster", "virtctl", "kubevirt-all"]),
+            (&["test"], &["cluster", "virtctl", "kubevirt"]),
         ];
         for (arguments, expected) in table {
             assert_eq!(tools_taken_by(arguments), expected, "{arguments:?}");

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use super::traces::Traces;
-use super::{KUBEVIRT, LAUNCHER, cargo_test, install, prepare_tests, program};
+use super::{KUBEVIRT, TOOLS_OF_TESTS, cargo_test, install, prepare_tests, program};
 use crate::image::Profile;
 use crate::shell;
 use crate::test::{FailedTest, FlakyTest, Report, TestOutput, run_watched};
@@ -38,7 +38,7 @@ const REPEATED_MAX: usize = 5;
 /// # Errors
 /// When a test fails twice, or something is left.
 pub fn run(report: &mut Report) -> Result<()> {
-    prepare_tests(report, &["virtctl", LAUNCHER])?;
+    prepare_tests(report, &TOOLS_OF_TESTS)?;
     shell::headline("cluster, round 1 of 2: this project installed");
     in_cluster(|| {
         report.time("install in the cluster", || {
@@ -61,7 +61,7 @@ pub fn run(report: &mut Report) -> Result<()> {
 /// # Errors
 /// When a test fails twice, or something is left.
 pub fn run_with_machines(report: &mut Report) -> Result<()> {
-    prepare_tests(report, &["virtctl", KUBEVIRT])?;
+    prepare_tests(report, &["cluster", "virtctl", KUBEVIRT])?;
     shell::headline("cluster with this project and KubeVirt");
     in_cluster(|| {
         report.time("install in the cluster", || {
@@ -78,7 +78,7 @@ pub fn run_with_machines(report: &mut Report) -> Result<()> {
 /// # Errors
 /// When a test fails twice, or something is left.
 pub fn run_with_two_nodes(report: &mut Report) -> Result<()> {
-    prepare_tests(report, &[])?;
+    prepare_tests(report, &["cluster"])?;
     shell::headline("cluster of two nodes with this project");
     in_cluster_of(&["up", "--nodes", "2"], || {
         report.time("install in the cluster", || {
@@ -94,7 +94,7 @@ pub fn run_with_two_nodes(report: &mut Report) -> Result<()> {
 /// # Errors
 /// When a DataVolume is not filled, or something is left.
 pub fn run_disturbed(minutes: &str, report: &mut Report) -> Result<()> {
-    prepare_tests(report, &[])?;
+    prepare_tests(report, &["cluster"])?;
     shell::headline(&format!("cluster with this project, disturbed for {minutes} minutes"));
     // In a folder that git ignores: what changes in the repository during the run counts as left by it.
     let results = shell::root().join("target/soak");

@@ -32,11 +32,16 @@ pub const PROGRAMS_ARE_BUILT: &str = "CDI_PROGRAMS_ARE_BUILT";
 pub fn run() -> Result<()> {
     with_report(|report| {
         report.time("install third-party programs", || deps::install_or_warn(deps::ALL))?;
+        let tools =
+            if cluster::is_possible()? { Some(cluster::ToolsBuild::start()?) } else { None };
         run_workspace_tests(report)?;
         match fuzz::missing() {
             None => report.time("fuzz the decoders", fuzz::smoke)?,
             Some(reason) if shell::in_ci() => bail!("cannot fuzz: {reason}"),
             Some(reason) => report.skip("fuzzing", reason),
+        }
+        if let Some(tools) = tools {
+            report.time("wait for the cluster's programs", || tools.finish())?;
         }
         run_system_tests(report)
     })
