@@ -1,6 +1,6 @@
 //! Benchmarks of this project against its peers, on the same bytes, interleaved, on loopback.
 //!
-//! `cargo xtask bench import`, `many`, `network`, `scaling`, `upload` and `clone` build the programs as they are shipped and start
+//! `cargo xtask bench import`, `many`, `network`, `scaling`, `upload`, `clone` and `start` build the programs as they are shipped and start
 //! this one. Nothing here is used by the product, and no figure here decides a test.
 
 mod case;
@@ -22,6 +22,7 @@ mod scaling;
 mod server;
 mod shell;
 mod slow_disk;
+mod start;
 mod sys;
 mod table;
 mod target;
@@ -48,6 +49,8 @@ enum Command {
     Scaling(scaling::Options),
     /// Copy a disk from one volume to another through TLS, against local tools and upstream CDI's pair. Takes root.
     Clone(clone::Options),
+    /// Start importers and upload servers, ours and upstream CDI's. Takes root.
+    Start(start::Options),
     /// Started by this program itself.
     #[command(name = network_storage::COMMAND, hide = true)]
     ServeNetworkStorage { capacity: u64 },
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Network(options) => network::run(&options),
         Command::Scaling(options) => scaling::run(&options),
         Command::Clone(options) => clone::run(&options),
+        Command::Start(options) => start::run(&options),
         Command::ServeNetworkStorage { capacity } => network_storage::serve(capacity),
     };
     match outcome {

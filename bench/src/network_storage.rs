@@ -27,18 +27,19 @@ impl NetworkStorage {
     /// When it cannot be mounted: it takes root and `/dev/fuse`.
     pub fn start(capacity: u64) -> Result<Self> {
         let program = env::current_exe().context("cannot find this program")?;
-        let mut server = Command::new(program)
+        let server = Command::new(program)
             .args([COMMAND, &capacity.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start the server of a network file system")?;
+        // Whatever fails from here on, the server ends.
+        let mut storage = Self { server, folder: PathBuf::new() };
         let mut line = String::new();
-        if let Some(output) = server.stdout.take() {
+        if let Some(output) = storage.server.stdout.take() {
             BufReader::new(output).read_line(&mut line).context("cannot read a pipe")?;
         }
-        let folder = PathBuf::from(line.trim_end());
-        let storage = Self { server, folder };
+        storage.folder = PathBuf::from(line.trim_end());
         if storage.folder.as_os_str().is_empty() {
             bail!("cannot simulate a network file system: it takes root and /dev/fuse");
         }

@@ -121,6 +121,8 @@ pub struct Pod {
     pub network: Option<PathBuf>,
     /// Shell words that put it into a control group.
     pub enter_group: String,
+    /// What the shell does at last, before it becomes the program.
+    pub last_words: String,
 }
 
 impl Pod {
@@ -135,6 +137,7 @@ impl Pod {
             devices: Vec::new(),
             network: None,
             enter_group: String::new(),
+            last_words: String::new(),
         }
     }
 
@@ -255,6 +258,7 @@ touch "$ROOT/tmp/program"; mount --bind "$PROGRAM" "$ROOT/tmp/program"
                 "mknod \"$ROOT{to}\" b \"0x$(stat -c %t '{from}')\" \"0x$(stat -c %T '{from}')\"\n"
             );
         }
+        script += &self.last_words;
         // It inherits no variable of this process.
         script += "exec env -u ROOT -u PROGRAM chroot \"$ROOT\" /tmp/program \"$@\"\n";
         let mut command = match &self.network {

@@ -152,7 +152,7 @@ pub fn hostile(arguments: &[&str]) -> Result<()> {
 /// When a build, or the benchmark, fails.
 pub fn run(args: &[&str]) -> Result<()> {
     deps::install(deps::ALL)?;
-    let packages = ["cli", "uploadserver", "uploadproxy", "cloner", "bench"];
+    let packages = ["cli", "importer", "uploadserver", "uploadproxy", "cloner", "bench"];
     let mut build = shell::cargo(&["build", "--release", "--locked"]);
     shell::run(build.args(packages.iter().flat_map(|package| ["-p", package])))?;
     let upstream = cluster::upstream_importer()?;

@@ -70,6 +70,7 @@ cargo xtask COMMAND
                    imports on one core and on more, and a model of what faster networks take; needs root
   bench upload ... compare uploads through proxy and server with nginx; needs root
   bench clone ...  compare copies from volume to volume over TLS with local tools; needs root
+  bench start ...  compare how long importers and upload servers take to start; needs root
   bench control-plane VOLUMES IDLE [--dev]
                    what VOLUMES DataVolumes at once, and IDLE completed ones, cost the controllers
                    (--dev: a try, with the programs that the tests have compiled)

@@ -20,7 +20,7 @@ use crate::table::{self, Cost, Row, Run, at_least, at_most, line, rows};
 use crate::target::{Kind, Target};
 use crate::work::{self, WorkFolder, empty};
 
-use cluster::Cluster;
+pub use cluster::{Cluster, PORT};
 use link::Link;
 pub use party::wait_for_response;
 use party::{Contender, Programs, Setup};
