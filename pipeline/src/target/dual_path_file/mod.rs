@@ -1,16 +1,19 @@
 //! One file or device with two I/O paths: direct for what is large and aligned, through the page cache for the rest.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice};
+mod direct;
+mod zeroing;
+
+use std::fs::File;
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{Advice, AtFlags, FallocateFlags, OFlags, StatxFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::Advice;
 
+use self::direct::Direct;
+pub use self::zeroing::Zeroing;
 use super::allocation::AllocationAhead;
 use super::old_data::OldData;
 use super::write_back::WriteBack;
@@ -18,18 +21,11 @@ use crate::buffer::Pool;
 use crate::io_counters::{copy_counted, count_system_call};
 use crate::sink::ALIGNMENT;
 use crate::sys;
-use crate::zeroes::is_zero;
 
 /// Less than this goes through the page cache even where it is aligned: the kernel gathers small writes, while direct
 /// I/O waits for each. Measured on ext4 over virtio with one writer: 4 KiB pieces 4 × faster, 16 KiB 3 ×, 64 KiB about
 /// even in wall time, and direct I/O the cheaper from there on.
 const DIRECT_MIN: usize = 64 << 10;
-
-/// A slow device takes some milliseconds for a request to unmap: as long as writing so many bytes.
-const LONG_HOLE: u64 = 1 << 20;
-
-/// Alignment of memory for direct I/O where the kernel does not report it.
-const MEMORY_ALIGNMENT: u32 = 512;
 
 /// The largest plausible block of a file system.
 const BLOCK_MAX: u64 = 64 << 10;
@@ -37,28 +33,6 @@ const BLOCK_MAX: u64 = 64 << 10;
 /// Buffers for memory that is not aligned, and for zeroes: large enough that a request each costs little.
 const BOUNCE_LEN: usize = 1 << 20;
 const BOUNCE_COUNT: usize = 2;
-
-/// Pieces of one request: IOV_MAX of Linux.
-const PIECES_MAX: usize = 1024;
-
-/// How a range is zeroed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Zeroing {
-    /// Deallocate it.
-    Hole,
-    /// Deallocate it if it is long, on a device that takes its time for that; write it if it is short. What is zero
-    /// already is left.
-    LongHole,
-    /// Keep it allocated and mark it as zero (files).
-    Keep,
-    /// Leave it to the kernel, which knows a command of the device or writes (devices).
-    Command,
-    /// As `Command`, but what is zero already is left. Not for devices whose discarded blocks may read as zeroes now and
-    /// as something else later.
-    CommandWhereNotZero,
-    /// Write them.
-    Write,
-}
 
 /// One open file or device. Ranges that do not overlap can be used at the same time.
 pub struct DualPathFile {
@@ -72,14 +46,6 @@ pub struct DualPathFile {
     /// Pages (or larger blocks of the device) wholly inside a request are its own; those at its edges may be shared with
     /// a neighbour, and always go through the page cache, which joins the two.
     io_block: u64,
-}
-
-struct Direct {
-    file: File,
-    /// What the memory's address has to be a multiple of.
-    memory: usize,
-    /// The file system accepted the flag at opening and refused a request.
-    refused: AtomicBool,
 }
 
 impl DualPathFile {
@@ -241,104 +207,6 @@ impl DualPathFile {
         self.write_back.touched(&self.buffered, at..at + buffer.len() as u64)
     }
 
-    /// Makes the range read as zeroes. Where the storage does not know the better way, they are written.
-    pub fn zero(&self, how: Zeroing, at: u64, len: u64) -> io::Result<()> {
-        let end = at + len;
-        let (from, to) = (at.next_multiple_of(self.io_block), end / self.io_block * self.io_block);
-        let worth_it = match how {
-            Zeroing::Hole | Zeroing::Keep => from < to,
-            Zeroing::LongHole => from + LONG_HOLE <= to,
-            Zeroing::Command | Zeroing::CommandWhereNotZero => from + DIRECT_MIN as u64 <= to,
-            Zeroing::Write => false,
-        };
-        if !worth_it {
-            return self.write_zeroes(at..end);
-        }
-        self.write_zeroes(at..from)?;
-        self.zero_blocks(how, from..to)?;
-        self.write_zeroes(to..end)
-    }
-
-    /// As [`zero`](Self::zero), for whole blocks.
-    fn zero_blocks(&self, how: Zeroing, range: Range<u64>) -> io::Result<()> {
-        let leaves_zeroes = match how {
-            Zeroing::LongHole | Zeroing::CommandWhereNotZero => true,
-            Zeroing::Hole | Zeroing::Keep | Zeroing::Command | Zeroing::Write => false,
-        };
-        // Pieces that follow one another are zeroed by one request.
-        let mut not_zero = range.start..range.start;
-        if leaves_zeroes {
-            for from in range.clone().step_by(BOUNCE_LEN) {
-                let piece = from..range.end.min(from + BOUNCE_LEN as u64);
-                if self.is_zero_already(&piece)? {
-                    self.zero_blocks_by(how, not_zero)?;
-                    not_zero = piece.end..piece.end;
-                }
-                not_zero.end = piece.end;
-            }
-        }
-        self.zero_blocks_by(how, not_zero.start..range.end)
-    }
-
-    fn zero_blocks_by(&self, how: Zeroing, range: Range<u64>) -> io::Result<()> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        self.ask_for_zeroes(how, range.clone()).or_else(|_| self.write_zeroes(range))
-    }
-
-    /// `range`: at most a buffer. False too if that is not worth reading.
-    fn is_zero_already(&self, range: &Range<u64>) -> io::Result<bool> {
-        if !self.old_data.is_worth_reading() {
-            return Ok(false);
-        }
-        let mut buffer = self.bounce.take();
-        let piece = &mut buffer[..(range.end - range.start) as usize];
-        // An error here may be that of an earlier write.
-        self.read(range.start, piece)?;
-        let was_zero = is_zero(piece);
-        self.old_data.count(was_zero);
-        Ok(was_zero)
-    }
-
-    /// Makes zeroes without writing any from here. The range consists of whole blocks, or ends with the device. An error
-    /// leaves the content of the range undefined.
-    pub fn ask_for_zeroes(&self, how: Zeroing, range: Range<u64>) -> io::Result<()> {
-        count_system_call();
-        let flags = match how {
-            Zeroing::Hole | Zeroing::LongHole => {
-                FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE
-            }
-            Zeroing::Keep => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
-            Zeroing::Command | Zeroing::CommandWhereNotZero => {
-                return sys::zero_out(&self.buffered, range);
-            }
-            Zeroing::Write => return Err(io::ErrorKind::Unsupported.into()),
-        };
-        let len = range.end - range.start;
-        Ok(retry_on_intr(|| rustix::fs::fallocate(&self.buffered, flags, range.start, len))?)
-    }
-
-    fn write_zeroes(&self, range: Range<u64>) -> io::Result<()> {
-        let most = (BOUNCE_LEN as u64).min(range.end - range.start) as usize;
-        if most == 0 {
-            return Ok(());
-        }
-        let mut bounce = self.bounce.take();
-        bounce[..most].fill(0);
-        let mut at = range.start;
-        while at < range.end {
-            // Whole blocks begin where the buffer begins: they need no second one, which would be a deadlock.
-            let aligned = at.is_multiple_of(self.io_block);
-            let border =
-                if aligned { at + BOUNCE_LEN as u64 } else { at.next_multiple_of(self.io_block) };
-            let to = border.min(range.end);
-            self.write(at, &bounce[..(to - at) as usize])?;
-            at = to;
-        }
-        Ok(())
-    }
-
     /// Makes the data durable, and the length of the file with it.
     pub fn sync(&self) -> io::Result<()> {
         // One descriptor is enough: all pages belong to the file, and errors are counted there too.
@@ -360,7 +228,7 @@ impl DualPathFile {
     }
 
     fn direct(&self) -> Option<&Direct> {
-        self.direct.as_ref().filter(|direct| !direct.refused.load(Ordering::Relaxed))
+        self.direct.as_ref().filter(|direct| !direct.has_refused())
     }
 
     /// Bytes before the first whole grain of a request, and where in it the whole blocks are.
@@ -380,61 +248,9 @@ fn io_block(file: &File) -> u64 {
     block.filter(|block| block.is_power_of_two() && blocks.contains(block)).unwrap_or(page)
 }
 
-impl Direct {
-    /// A second descriptor for the file behind `buffered`. `None` where direct I/O is unknown, or requires more than
-    /// pages and `grain` give.
-    fn open(buffered: &File, path: &Path, io_block: u64) -> Option<Self> {
-        let facts =
-            rustix::fs::statx(buffered, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
-        let reported = facts.filter(|facts| facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
-        let (memory, block) = match reported {
-            Some(facts) => (facts.stx_dio_mem_align, facts.stx_dio_offset_align),
-            None => (MEMORY_ALIGNMENT, ALIGNMENT as u32),
-        };
-        let enough =
-            |wanted: u32, given: u64| wanted.is_power_of_two() && u64::from(wanted) <= given;
-        if !enough(memory, ALIGNMENT as u64) || !enough(block, io_block) {
-            return None;
-        }
-        let mut options = OpenOptions::new();
-        let direct = options.read(true).write(true).custom_flags(OFlags::DIRECT.bits() as i32);
-        let file = direct.open(path).ok()?;
-        // The name may mean another file by now.
-        let (one, two) = (buffered.metadata().ok()?, file.metadata().ok()?);
-        let same = (one.dev(), one.ino(), one.rdev()) == (two.dev(), two.ino(), two.rdev());
-        same.then(|| Self { file, memory: memory as usize, refused: AtomicBool::new(false) })
-    }
-
-    /// Writes as much of `pieces` as one request takes, and returns how much that was: nothing where it is refused.
-    fn gather(&self, at: u64, pieces: &[&[u8]]) -> io::Result<usize> {
-        let slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-        let slices = &slices[..slices.len().min(PIECES_MAX)];
-        count_system_call();
-        let written = retry_on_intr(|| rustix::io::pwritev(&self.file, slices, at));
-        written
-            .map_err(io::Error::from)
-            .or_else(|error| if self.is_refusal(&error) { Ok(0) } else { Err(error) })
-    }
-
-    fn takes(&self, bytes: &[u8]) -> bool {
-        bytes.as_ptr().addr().is_multiple_of(self.memory)
-    }
-
-    /// Some file systems take the flag and then refuse each request. From then on all goes through the page cache.
-    fn is_refusal(&self, error: &io::Error) -> bool {
-        let refused = [Errno::INVAL, Errno::OPNOTSUPP]
-            .iter()
-            .any(|refusal| error.raw_os_error() == Some(refusal.raw_os_error()));
-        if refused {
-            tracing::debug!("direct I/O is refused, going through the page cache");
-            self.refused.store(true, Ordering::Relaxed);
-        }
-        refused
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::direct::PIECES_MAX;
     use super::*;
 
     #[test]
