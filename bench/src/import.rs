@@ -15,6 +15,7 @@ use crate::measure::{Outcome, measure};
 use crate::registry::Registry;
 use crate::report::{self, Facts, Run};
 use crate::server::Nginx;
+use crate::shell;
 use crate::slow_disk::SlowDisk;
 use crate::target::{Kind, Target};
 use crate::work::{self, WorkFolder, empty};
@@ -37,6 +38,12 @@ pub struct Options {
     /// Slow the loop device down: no program writes faster to it. Only with `--target loop`. Takes root.
     #[arg(long, value_name = "RATE")]
     disk_mib_per_second: Option<u64>,
+    /// Give the loop device sectors of so many bytes, which it then takes no less of. Only with `--target loop`.
+    #[arg(long, value_name = "4096")]
+    sector_bytes: Option<u32>,
+    /// Fill the loop device with other data before each run. Only with `--target loop`.
+    #[arg(long)]
+    old_data: bool,
     #[command(flatten)]
     importers: Importers,
     #[command(flatten)]
@@ -48,8 +55,10 @@ pub struct Options {
 /// # Errors
 /// When the environment cannot be created, or this project's program fails or makes a wrong disk.
 pub fn run(options: &Options) -> Result<()> {
-    if options.disk_mib_per_second.is_some() && options.targets != [Kind::Loop] {
-        bail!("only a loop device can be slowed down: add --target loop");
+    let is_for_loop =
+        options.disk_mib_per_second.is_some() || options.sector_bytes.is_some() || options.old_data;
+    if is_for_loop && options.targets != [Kind::Loop] {
+        bail!("only a loop device has a speed, sectors and old data: add --target loop");
     }
     let cache = &options.common.cache;
     let folder = disk::folder(options.common.size, cache)?;
@@ -65,13 +74,12 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let registry = registry.as_ref();
     let bench = Bench { options, folder: &folder, work: work.path(), server: &server, registry };
-    let facts = Facts::gather(
+    let mut facts = Facts::gather(
         &bench.oracle(),
         &options.importers.cdi()?,
         options.importers.reference.as_deref(),
-        options.cgroup,
-        options.disk_mib_per_second,
     )?;
+    facts.lines.extend(options.special_facts(facts.data_bytes));
     let mut runs = Vec::new();
     for case in &options.cases {
         for kind in &options.targets {
@@ -91,6 +99,21 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 impl Options {
+    /// What is not the default, for the report. `data_bytes`: of the disk.
+    fn special_facts(&self, data_bytes: u64) -> Vec<(&'static str, String)> {
+        let limits = self.cgroup.map(|limits| ("limits of all programs", limits.to_string()));
+        let rate = self.disk_mib_per_second.map(|rate| {
+            let least = (data_bytes >> 20) as f64 / rate as f64;
+            let text = format!("{rate} MiB/s at most, so {least:.1} s for the data");
+            ("writes to the loop device", text)
+        });
+        let sectors =
+            self.sector_bytes.map(|bytes| ("sectors of the loop device", format!("{bytes} bytes")));
+        let before = "other data in every byte, in place of zeroes";
+        let old_data = self.old_data.then(|| ("the loop device before each run", before.into()));
+        [limits, rate, sectors, old_data].into_iter().flatten().collect()
+    }
+
     fn conditions(&self) -> Conditions {
         match (self.disk_mib_per_second, self.cgroup) {
             (Some(_), _) => Conditions::SlowDisk,
@@ -138,6 +161,10 @@ impl Bench<'_> {
             .collect();
         let data = self.work.join("data");
         let target = Target::new(kind, &data, facts.virtual_size)?;
+        if let Some(bytes) = self.options.sector_bytes {
+            let device = target.path().display().to_string();
+            shell::output("losetup", &["--sector-size", &bytes.to_string(), &device])?;
+        }
         let rate = self.options.disk_mib_per_second;
         let slow_disk = rate.map(|rate| SlowDisk::new(target.path(), rate << 20)).transpose()?;
         let paths = RunPaths {
@@ -167,6 +194,9 @@ impl Bench<'_> {
         let Setting { case, target, paths, slow_disk } = setting;
         empty(&paths.scratch)?;
         target.make_fresh()?;
+        if self.options.old_data {
+            target.fill_with_old_data(paths.virtual_size)?;
+        }
         let group = self.options.cgroup.map(|limits| Group::new("run", limits)).transpose()?;
         let mut enter = group.as_ref().map(Group::enter).unwrap_or_default();
         enter.extend(slow_disk.as_ref().map(SlowDisk::enter));

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use crate::case::Case;
 use crate::contender::Contender;
 use crate::goals::{self, Conditions, Goal};
-use crate::limit::Limits;
 use crate::measure::Cost;
 use crate::shell;
 use crate::table::{self, line};
@@ -80,7 +79,8 @@ pub struct Facts {
     pub virtual_size: u64,
     /// Bytes of it that are not holes in the oracle.
     pub data_bytes: u64,
-    lines: Vec<(&'static str, String)>,
+    /// For the head of the report.
+    pub lines: Vec<(&'static str, String)>,
 }
 
 impl Facts {
@@ -88,13 +88,7 @@ impl Facts {
     ///
     /// # Errors
     /// When a program that is to be compared is not there.
-    pub fn gather(
-        oracle: &Path,
-        cdi: &Path,
-        reference: Option<&Path>,
-        limits: Option<Limits>,
-        disk_mib_per_second: Option<u64>,
-    ) -> Result<Self> {
+    pub fn gather(oracle: &Path, cdi: &Path, reference: Option<&Path>) -> Result<Self> {
         let data_bytes = data_bytes(oracle)?;
         let virtual_size = fs::metadata(oracle).context("cannot look at the oracle")?.len();
         let mut lines = machine_facts()?;
@@ -107,14 +101,6 @@ impl Facts {
             ("xz", first_line("xz", "--version")?),
             ("zstd", first_line("zstd", "--version")?),
         ]);
-        if let Some(limits) = limits {
-            lines.push(("limits of all programs", limits.to_string()));
-        }
-        if let Some(rate) = disk_mib_per_second {
-            let least = data_bytes as f64 / MIB / rate as f64;
-            let text = format!("{rate} MiB/s at most, so {least:.1} s for the data");
-            lines.push(("writes to the loop device", text));
-        }
         let missing = "not measured: curl, decompressor and qemu-img take its steps instead";
         let upstream = reference.map_or(missing.to_owned(), |_| "measured, a program given".into());
         lines.push(("upstream CDI's importer", upstream));

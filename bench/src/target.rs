@@ -99,6 +99,23 @@ impl Target {
         Ok(())
     }
 
+    /// Fills a loop device with bytes that are not zero, as one that had another disk before.
+    ///
+    /// # Errors
+    /// When it is no loop device, and of the operating system.
+    pub fn fill_with_old_data(&self, size: u64) -> Result<()> {
+        if self.kind != Kind::Loop {
+            bail!("only a loop device has old data");
+        }
+        // Not by the device, which may be slow.
+        let script = r#"
+head --bytes="$SIZE" /dev/zero | tr "\0" x | dd of="$STORAGE" iflag=fullblock oflag=direct bs=1M conv=notrunc,fsync status=none
+blockdev --flushbufs "$DEVICE""#;
+        let (size, storage) = (size.to_string(), self.storage.display().to_string());
+        let device = self.path.display().to_string();
+        shell::script(script, &[("SIZE", &size), ("STORAGE", &storage), ("DEVICE", &device)])
+    }
+
     /// Bytes that the disk occupies on the storage.
     ///
     /// # Errors
