@@ -9,7 +9,6 @@ use importer::{ProxySettings, Secret};
 use tracing_subscriber::EnvFilter;
 
 fn main() {
-    runtime::share_one_heap();
     let cli = Cli::parse();
     if cli.verbose > 0 {
         let level = if cli.verbose == 1 { "info" } else { "debug" };

@@ -52,5 +52,4 @@ pub use random::random_bytes;
 pub use sandbox::enter_control_plane_sandbox;
 pub use sandbox::{SandboxMissing, SandboxPolicy, SandboxRequirement, TcpConnect, enter_sandbox};
 pub use signals::StopSignals;
-pub use sys::share_one_heap;
 pub use termination::TerminationMessage;

@@ -24,7 +24,6 @@ fn main() {
 }
 
 fn import() -> u8 {
-    runtime::share_one_heap();
     runtime::start_program(&["cdi_importer", "importer", "pipeline", "runtime"], &[]);
     let variables = runtime::environment();
     run_importer(ProcessEnvironment { paths: Paths::under("/"), variables })
