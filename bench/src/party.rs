@@ -122,7 +122,7 @@ pub struct Pod {
     /// Shell words that put it into a control group.
     pub enter_group: String,
     /// What the shell does at last, before it becomes the program.
-    pub last_words: String,
+    pub last_step: String,
 }
 
 impl Pod {
@@ -137,7 +137,7 @@ impl Pod {
             devices: Vec::new(),
             network: None,
             enter_group: String::new(),
-            last_words: String::new(),
+            last_step: String::new(),
         }
     }
 
@@ -258,7 +258,7 @@ touch "$ROOT/tmp/program"; mount --bind "$PROGRAM" "$ROOT/tmp/program"
                 "mknod \"$ROOT{to}\" b \"0x$(stat -c %t '{from}')\" \"0x$(stat -c %T '{from}')\"\n"
             );
         }
-        script += &self.last_words;
+        script += &self.last_step;
         // It inherits no variable of this process.
         script += "exec env -u ROOT -u PROGRAM chroot \"$ROOT\" /tmp/program \"$@\"\n";
         let mut command = match &self.network {

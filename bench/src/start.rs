@@ -152,7 +152,7 @@ impl Bench {
             Worker::UploadServer => self.upload_server(&folder.join("cdi-uploadserver")),
         };
         // The shell that becomes the program connects first.
-        pod.last_words = format!(": > /dev/tcp/127.0.0.1/{port}\n");
+        pod.last_step = format!(": > /dev/tcp/127.0.0.1/{port}\n");
         if !start.is_cached {
             forget_cached(&pod.program)?;
         }
