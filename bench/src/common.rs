@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::contender::Contender;
 use crate::disk::Size;
+use crate::work;
 
 /// How often, of which disk, for how long, and where.
 #[derive(clap::Args)]
@@ -26,6 +27,30 @@ pub struct Common {
     /// A word for the names of the result files.
     #[arg(long, default_value = "")]
     pub label: String,
+}
+
+/// Where a benchmark without [`Common`] works, and whether its results are kept.
+#[derive(clap::Args)]
+pub struct Results {
+    /// The directory of inputs and targets: on a disk, outside the tree.
+    #[arg(long, env = "CDI_CACHE")]
+    pub cache: PathBuf,
+    /// A word for the names of the result files.
+    #[arg(long, default_value = "")]
+    label: String,
+    /// Print the table and keep nothing.
+    #[arg(long)]
+    pub dev: bool,
+}
+
+impl Results {
+    /// Keeps tables and raw figures as [`work::keep`] does.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn keep(&self, date: &str, what: &str, text: &str, lines: &[String]) -> Result<()> {
+        work::keep(date, what, &self.label, text, lines)
+    }
 }
 
 /// The programs that import.

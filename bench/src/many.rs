@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::case::Case;
-use crate::common::{Importers, in_turns};
+use crate::common::{Importers, Results, in_turns};
 use crate::contender::{Contender, RunPaths};
 use crate::disk::{self, Size};
 use crate::measure::{Cost, Outcome, measure};
@@ -18,7 +18,7 @@ use crate::server::Nginx;
 use crate::shell;
 use crate::table::{self, line};
 use crate::target::{Kind, Target};
-use crate::work::{self, WorkFolder};
+use crate::work::WorkFolder;
 
 const MIB: f64 = (1u64 << 20) as f64;
 
@@ -39,15 +39,8 @@ pub struct Options {
     /// Runs that take longer are ended.
     #[arg(long, default_value_t = 240)]
     limit_seconds: u64,
-    /// The directory of inputs and targets: on a disk, outside the tree.
-    #[arg(long, env = "CDI_CACHE")]
-    cache: PathBuf,
-    /// A word for the names of the result files.
-    #[arg(long, default_value = "")]
-    label: String,
-    /// Print the table and keep nothing.
-    #[arg(long)]
-    dev: bool,
+    #[command(flatten)]
+    results: Results,
 }
 
 /// One start of `count` imports at once.
@@ -91,9 +84,9 @@ pub fn run(options: &Options) -> Result<()> {
     if matches!(options.case, Case::S3 | Case::Registry) {
         bail!("only images from a web server are measured here");
     }
-    let folder = disk::folder(Size::Small, &options.cache)?;
+    let folder = disk::folder(Size::Small, &options.results.cache)?;
     options.case.prepare(&folder)?;
-    let work = WorkFolder::new(&options.cache)?;
+    let work = WorkFolder::new(&options.results.cache)?;
     let server = Nginx::start(&folder, work.path())?;
     let cdi = options.importers.cdi()?;
     let oracle = folder.join(Case::Raw.file());
@@ -114,9 +107,9 @@ pub fn run(options: &Options) -> Result<()> {
     let date = shell::output("date", &["--utc", "+%F"])?;
     let text = markdown(&date, &facts, options.case, &runs, data_bytes(&oracle)?);
     println!("{text}");
-    if !options.dev {
+    if !options.results.dev {
         let lines = json_lines(&date, &facts, options.case, &runs)?;
-        work::keep(&date, "many", &options.label, &text, &lines)?;
+        options.results.keep(&date, "many", &text, &lines)?;
     }
     Ok(())
 }

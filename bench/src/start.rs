@@ -15,14 +15,14 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{Advice, fadvise};
 use serde_json::json;
 
-use crate::common::{ProgramFolders, in_turns};
+use crate::common::{ProgramFolders, Results, in_turns};
 use crate::party::{Party, Pod, logs};
 use crate::report::{first_line, machine_facts, median, sorted};
 use crate::shell;
 use crate::table::{self, at_most, line};
 use crate::target::Kind;
 use crate::upload::{Cluster, PORT};
-use crate::work::{self, WorkFolder};
+use crate::work::WorkFolder;
 
 /// Milliseconds that a worker of ours may take.
 const GOAL: f64 = 100.0;
@@ -41,15 +41,8 @@ pub struct Options {
     runs: u32,
     #[command(flatten)]
     programs: ProgramFolders,
-    /// The directory of targets, outside the tree.
-    #[arg(long, env = "CDI_CACHE")]
-    cache: PathBuf,
-    /// A word for the names of the result files.
-    #[arg(long, default_value = "")]
-    label: String,
-    /// Print the table and keep nothing.
-    #[arg(long)]
-    dev: bool,
+    #[command(flatten)]
+    results: Results,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,7 +85,7 @@ struct Run {
 /// # Errors
 /// When the environment cannot be created, which takes root, or a worker does not start.
 pub fn run(options: &Options) -> Result<()> {
-    let work = WorkFolder::new(&options.cache)?;
+    let work = WorkFolder::new(&options.results.cache)?;
     let bench = Bench {
         ours: options.programs.ours()?,
         upstream: options.programs.upstream(),
@@ -112,9 +105,9 @@ pub fn run(options: &Options) -> Result<()> {
     let date = shell::output("date", &["--utc", "+%F"])?;
     let text = markdown(&date, &facts, &bench.starts(), &runs);
     println!("{text}");
-    if !options.dev {
+    if !options.results.dev {
         let lines = json_lines(&date, &facts, &runs)?;
-        work::keep(&date, "start", &options.label, &text, &lines)?;
+        options.results.keep(&date, "start", &text, &lines)?;
     }
     Ok(())
 }
