@@ -77,7 +77,7 @@ impl Running {
     pub fn start(command: &mut Command) -> Self {
         let what = format!("{command:?}");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        sys::take_signals(command);
+        sys::respect_signals().expect("cannot change how signals are taken");
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("cannot run {what}: {error}"));
         let stdout = child.stdout.take().map(collect);
