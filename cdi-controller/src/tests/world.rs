@@ -126,22 +126,28 @@ impl TestCluster {
 
     /// Delivers the changes since the last call to the caches, as the watches do.
     pub fn deliver_watch_events(&mut self) {
-        let known = std::mem::take(&mut self.delivered);
-        let mut changed = Vec::new();
-        for (place, object) in &self.fake.0.lock().unwrap().objects {
-            let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
-            if known.get(place).map(version) != Some(version(object)) {
-                changed.push((place.clone(), object.clone()));
-            }
-            self.delivered.insert(place.clone(), object.clone());
+        fn version(object: &Value) -> &Value {
+            &object["metadata"]["resourceVersion"]
         }
+        let state = self.fake.0.lock().unwrap();
+        let deleted: Vec<_> =
+            self.delivered.extract_if(.., |place, _| !state.objects.contains_key(place)).collect();
+        // Few objects change between two rounds: the others are not copied.
+        let changed: Vec<_> = state
+            .objects
+            .iter()
+            .filter(|(place, object)| {
+                self.delivered.get(*place).map(version) != Some(version(object))
+            })
+            .map(|(place, object)| (place.clone(), object.clone()))
+            .collect();
+        drop(state);
+        self.delivered.extend(changed.iter().cloned());
         for (place, object) in changed {
             self.route(&place, Event::Apply(object));
         }
-        for (place, object) in
-            known.iter().filter(|(place, _)| !self.delivered.contains_key(*place))
-        {
-            if self.forget_undecodable(place, object) {
+        for (place, object) in deleted {
+            if self.forget_undecodable(&place, &object) {
                 continue;
             }
             let mut parts = place.splitn(3, '/');
