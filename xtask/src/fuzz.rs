@@ -9,6 +9,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 
+use crate::background::Background;
 use crate::shell;
 
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
@@ -24,6 +25,15 @@ const INPUT_MAX_BYTES: u32 = 256 * 1024;
 pub fn missing() -> Option<&'static str> {
     let nightly = shell::output(&mut shell::program("rustc", &["+nightly", "--version"]));
     nightly.is_err().then_some("it needs `rustup toolchain install nightly`")
+}
+
+/// Starts [`smoke`] as a process of its own.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start() -> Result<Background> {
+    let xtask = std::env::current_exe().context("cannot find our own program")?;
+    Background::start("fuzz the decoders", Command::new(xtask).arg("fuzz"))
 }
 
 /// Fuzzes each target of `formats/fuzz` a little: one on each core.

@@ -2,6 +2,7 @@
 //!
 //! Needs little besides the standard library, so that the first command prints something within seconds of a fresh clone.
 
+mod background;
 mod bench;
 mod cluster;
 mod commits;
@@ -32,8 +33,8 @@ cargo xtask COMMAND
 
   demo             build, create a small qcow2, serve it on loopback, apply a DataVolume
                    manifest to a local folder of volumes, verify the result
-  test             everything, in this order: unit, property and whole-program tests; a short fuzz run;
-                   in a real cluster, the system tests once and the tests of the cluster itself twice.
+  test             everything, in this order: unit, property and whole-program tests, and meanwhile a short
+                   fuzz run; in a real cluster, the system tests once and the tests of the cluster itself twice.
                    A system test that fails is run once more alone; if it passes then, it is reported
                    as flaky. At the end: the duration of each layer, and what was skipped and why
   test --kubevirt  the tests with virtual machines, which KubeVirt runs in a cluster of their own: no part

@@ -3,19 +3,18 @@
 
 mod install;
 mod suite;
-mod tools;
 mod traces;
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::background::Background;
 use crate::test::{PROGRAMS_ARE_BUILT, Report, note_skipped};
 use crate::{deps, shell};
 
 pub use install::load_images;
 pub use suite::{run as run_tests, run_disturbed, run_with_machines, run_with_two_nodes};
-pub use tools::Build as ToolsBuild;
 
 /// What the tests of virtual machines take of KubeVirt: the whole of it, or its launcher alone.
 const KUBEVIRT: &str = "kubevirt-all";
@@ -117,9 +116,15 @@ fn program_command() -> Command {
     shell::cargo(&["run", "--quiet", "--locked", "--package", "cluster", "--"])
 }
 
-/// Compiles the program of `tests/cluster`.
-fn cargo_build_cluster() -> Command {
-    shell::cargo(&["build", "--quiet", "--locked", "--package", "cluster"])
+/// Starts to build what [`prepare_tests`] takes for the tests of CI: from an empty cache, Go compiles for 20 minutes on two cores.
+///
+/// # Errors
+/// When the program of `tests/cluster` does not compile, or cannot be started.
+pub fn build_tools_in_background() -> Result<Background> {
+    // Before it, not in it: cargo would let other builds wait, at this low priority.
+    shell::run(&mut shell::cargo(&["build", "--quiet", "--locked", "--package", "cluster"]))?;
+    let mut command = program_command();
+    Background::start("build the cluster's programs", command.arg("tools").args(TOOLS_OF_TESTS))
 }
 
 /// Builds upstream CDI's programs, if they are not built yet, and returns the path of its importer; the others lie in the same

@@ -32,16 +32,23 @@ pub const PROGRAMS_ARE_BUILT: &str = "CDI_PROGRAMS_ARE_BUILT";
 pub fn run() -> Result<()> {
     with_report(|report| {
         report.time("install third-party programs", || deps::install_or_warn(deps::ALL))?;
-        let tools =
-            if cluster::is_possible()? { Some(cluster::ToolsBuild::start()?) } else { None };
-        run_workspace_tests(report)?;
-        match fuzz::missing() {
-            None => report.time("fuzz the decoders", fuzz::smoke)?,
+        let tools = if cluster::is_possible()? {
+            Some(cluster::build_tools_in_background()?)
+        } else {
+            None
+        };
+        compile_workspace_tests(report)?;
+        let fuzzing = match fuzz::missing() {
+            None => Some(fuzz::start()?),
             Some(reason) if shell::in_ci() => bail!("cannot fuzz: {reason}"),
-            Some(reason) => report.skip("fuzzing", reason),
-        }
-        if let Some(tools) = tools {
-            report.time("wait for the cluster's programs", || tools.finish())?;
+            Some(reason) => {
+                report.skip("fuzzing", reason);
+                None
+            }
+        };
+        run_workspace_tests(report)?;
+        for background in [fuzzing, tools].into_iter().flatten() {
+            report.time(&format!("wait to {}", background.purpose()), || background.finish())?;
         }
         run_system_tests(report)
     })
@@ -88,17 +95,22 @@ fn with_report(tests: impl FnOnce(&mut Report) -> Result<()>) -> Result<()> {
     outcome
 }
 
-fn run_workspace_tests(report: &mut Report) -> Result<()> {
+const WORKSPACE_TESTS: [&str; 3] = ["test", "--workspace", "--locked"];
+
+fn compile_workspace_tests(report: &mut Report) -> Result<()> {
     shell::headline("unit, property and whole-program tests");
+    let mut compile = shell::cargo(&WORKSPACE_TESTS);
+    report.time("compile the tests", || shell::run(compile.arg("--no-run")))
+}
+
+fn run_workspace_tests(report: &mut Report) -> Result<()> {
     // Minutes to build, once. On a laptop only if CDI_REFERENCE names it (`cargo xtask cluster tools reference`).
     let upstream = if shell::in_ci() {
         Some(report.time("build upstream CDI's programs", cluster::upstream_importer)?)
     } else {
         None
     };
-    let arguments = ["test", "--workspace", "--locked"];
-    report.time("compile the tests", || shell::run(shell::cargo(&arguments).arg("--no-run")))?;
-    let mut tests = shell::cargo(&arguments);
+    let mut tests = shell::cargo(&WORKSPACE_TESTS);
     tests.envs(upstream.map(|importer| ("CDI_REFERENCE", importer)));
     tests.env(PROGRAMS_ARE_BUILT, "1");
     if env::var_os(SEED).is_none() {
@@ -108,7 +120,7 @@ fn run_workspace_tests(report: &mut Report) -> Result<()> {
     report.add_workspace_tests(&output);
     let status = status?;
     if !status.success() {
-        bail!("cargo {} failed: {status}", arguments.join(" "));
+        bail!("cargo {} failed: {status}", WORKSPACE_TESTS.join(" "));
     }
     Ok(())
 }
