@@ -20,6 +20,7 @@ mod pod;
 mod release;
 mod report;
 pub mod results;
+mod sharing;
 mod tenant;
 mod test;
 mod tls;

@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::{RwLock, RwLockReadGuard};
 
+use crate::sharing::{CLUSTER, Together};
 use crate::{config, report};
 
 /// How long a wait lasts at most. Nothing in a cluster of one idle node takes longer, even during a build on both
@@ -29,8 +29,6 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two requests of a wait.
 pub const PAUSE: Duration = Duration::from_millis(100);
 
-/// Tests that disturb the whole cluster hold it for writing, all others for reading.
-static CLUSTER: RwLock<()> = RwLock::const_new(());
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A running test.
@@ -41,7 +39,7 @@ pub struct Test {
     /// The namespaces that the test created in addition to its own.
     other_namespaces: Mutex<Vec<String>>,
     /// Keeps tests away that need the cluster for themselves.
-    shared: tokio::sync::Mutex<Option<RwLockReadGuard<'static, ()>>>,
+    shared: tokio::sync::Mutex<Option<Together<'static>>>,
 }
 
 /// Runs a test in a namespace of its own, concurrently with others.
@@ -52,7 +50,7 @@ pub fn run<F>(name: &str, test: impl FnOnce(std::sync::Arc<Test>) -> F)
 where
     F: Future<Output = Result<()>>,
 {
-    run_held(name, Some(CLUSTER.blocking_read()), test);
+    run_held(name, Some(CLUSTER.together()), test);
 }
 
 /// As [`run`], while no other test runs: for tests that pause or restart what all depend on.
@@ -63,13 +61,13 @@ pub fn run_alone<F>(name: &str, test: impl FnOnce(std::sync::Arc<Test>) -> F)
 where
     F: Future<Output = Result<()>>,
 {
-    let _alone = CLUSTER.blocking_write();
+    let _alone = CLUSTER.alone();
     run_held(name, None, test);
 }
 
 fn run_held<F>(
     name: &str,
-    shared: Option<RwLockReadGuard<'static, ()>>,
+    shared: Option<Together<'static>>,
     test: impl FnOnce(std::sync::Arc<Test>) -> F,
 ) where
     F: Future<Output = Result<()>>,
@@ -115,7 +113,7 @@ impl Test {
     async fn in_new_namespace(
         name: &str,
         state: State,
-        shared: Option<RwLockReadGuard<'static, ()>>,
+        shared: Option<Together<'static>>,
     ) -> Result<Self> {
         let client = Client::try_from(config(&state).await?).context("cannot create a client")?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -131,8 +129,9 @@ impl Test {
         let mut shared = self.shared.lock().await;
         let was_held = shared.take().is_some();
         tokio::time::sleep(time).await;
-        if was_held {
-            *shared = Some(CLUSTER.read().await);
+        while was_held && shared.is_none() {
+            tokio::time::sleep(PAUSE).await;
+            *shared = CLUSTER.try_together();
         }
     }
 

@@ -25,8 +25,7 @@ const TWO_NODES: &[&str] = &["nodes"];
 /// Compares permissions with the requests that all tests before it have caused.
 const PERMISSIONS: &[&str] = &["rights"];
 
-/// Test threads mostly wait: six tests at a time use the cluster (`tests/e2e/src/admission.rs`), and some wait until no other
-/// test does.
+/// Test threads mostly wait: for pods, and some until no other test uses the cluster (`run_alone` of `tests/e2e/src/test.rs`).
 const THREADS: &str = "24";
 
 /// More failures than this are no accident, and no test is repeated.
