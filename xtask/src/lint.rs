@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::cluster::WORKSPACE;
 use crate::{commits, deps, links, policy, requirements, shell, vocabulary, walk_through};
 
 /// Runs the cheap checks first: formatting, commit titles, vocabulary, dependency policy, what documents name; then clippy and
@@ -27,13 +28,11 @@ pub fn run() -> Result<()> {
     requirements::check()?;
     walk_through::check()?;
     shell::headline("clippy");
-    // With the tests that need a cluster.
-    let all = ["--workspace", "--all-targets", "--features", "e2e/cluster"];
     let mut clippy = shell::cargo(&["clippy"]);
-    shell::run(clippy.args(all).args(["--locked", "--", "-D", "warnings"]))?;
+    shell::run(clippy.args(WORKSPACE).args(["--all-targets", "--", "-D", "warnings"]))?;
     shell::headline("documentation");
     // There are no examples. Asked for them, cargo takes the features of tests, with which clippy has checked all dependencies.
-    let targets = ["--lib", "--bins", "--examples", "--features", "e2e/cluster"];
-    let mut doc = shell::cargo(&["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
-    shell::run(doc.args(targets).env("RUSTDOCFLAGS", "-D warnings"))
+    let targets = ["--no-deps", "--quiet", "--lib", "--bins", "--examples"];
+    let mut doc = shell::cargo(&["doc"]);
+    shell::run(doc.args(WORKSPACE).args(targets).env("RUSTDOCFLAGS", "-D warnings"))
 }

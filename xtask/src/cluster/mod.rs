@@ -24,7 +24,7 @@ const LAUNCHER: &str = "kubevirt";
 const TOOLS_OF_TESTS: [&str; 3] = ["cluster", "virtctl", LAUNCHER];
 
 /// The whole workspace with the features of the tests, so that no dependency is compiled again with other features.
-const WORKSPACE: &[&str] = &["--workspace", "--features", "e2e/cluster", "--locked"];
+pub const WORKSPACE: &[&str] = &["--workspace", "--features", "e2e/cluster", "--locked"];
 /// Some test without which a build of programs alone would leave out the features that tests add to dependencies, and so
 /// compile all of them again. This one depends on little and seldom changes.
 const WITH_FEATURES_OF_TESTS: &[&str] = &["--test", "crds"];
