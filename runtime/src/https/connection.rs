@@ -193,7 +193,8 @@ fn server(limits: &Limits, protocol: Protocol) -> Builder<TokioExecutor> {
     server
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.patience)
+        // It would also end the time between two requests; `Activity::overdue` limits both.
+        .header_read_timeout(None)
         .max_buf_size(limits.head_bytes as usize);
     server
         .http2()

@@ -44,10 +44,10 @@ pub struct Limits {
     /// How many of them may come from one IPv4 address or IPv6 /64, those with an accepted request or a verified client
     /// certificate not counted. Default: a quarter.
     pub waiting_per_source: Option<usize>,
-    /// How long a client may take for its handshake, and then for the head of its first request. An HTTP/1 head may
-    /// never take longer.
+    /// How long a client may take for its handshake, and then for the head of its first request.
     pub patience: Duration,
-    /// How long a connection is kept without a request in flight, even if the client responds to pings.
+    /// How long a connection is kept without a request in flight, even if the client responds to pings or sends the head of its next
+    /// request slowly.
     pub idle: Duration,
     /// How long a client may take to read a response.
     pub sending: Duration,

@@ -1,12 +1,13 @@
 //! Each time limit by itself, with slots to spare.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::Request;
 use http_body_util::Full;
 use runtime::https::Limits;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::server::{NO_TIME_LIMIT, PATIENT, Server, http2, read_to_end};
 
@@ -31,6 +32,44 @@ async fn endless_http2_headers_are_disconnected() {
     bytes.extend(b"\0\0\x01\x01\0\0\0\0\x01\x82");
     stream.write_all(&bytes).await.unwrap();
     read_to_end(stream).await;
+}
+
+/// A client that sends a request at the moment when the server closes cannot know whether it was received: the cluster's API server
+/// then fails the webhook call.
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_http1_stays_open_for_longer_than_a_first_request_may_take() {
+    let server = Server::start(Limits { patience: SHORT, ..NO_TIME_LIMIT }).await;
+    // On a busy machine the handshake may take too long.
+    let mut stream = loop {
+        if let Ok(mut stream) = server.connect("127.0.0.1", &["http/1.1"]).await
+            && get_healthz(&mut stream).await.is_ok()
+        {
+            break stream;
+        }
+    };
+    tokio::time::sleep(SHORT * 4).await;
+    get_healthz(&mut stream).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_http1_is_closed_even_if_a_head_has_begun() {
+    let server = Server::start(Limits { idle: SHORT, ..NO_TIME_LIMIT }).await;
+    for next in ["", "GET /healthz HTTP/1.1\r\n"] {
+        let mut stream = server.connect("127.0.0.1", &["http/1.1"]).await.unwrap();
+        get_healthz(&mut stream).await.unwrap();
+        let _ = stream.write_all(next.as_bytes()).await; // it may be closed already
+        read_to_end(stream).await;
+    }
+}
+
+/// A request on a connection that stays open.
+async fn get_healthz(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
+    let mut response = Vec::new();
+    while !response.ends_with(b"\r\n\r\nOK") {
+        response.push(stream.read_u8().await?);
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
