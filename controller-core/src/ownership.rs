@@ -6,6 +6,7 @@ use api::events;
 use api::names;
 use api::v1beta1::{CdiConfigSpec, DataVolume};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::json;
 
 use crate::config;
@@ -40,12 +41,24 @@ pub fn decide_ownership(
     if owner.is_some_and(|owner| owner.uid == meta::uid(&volume.metadata)) {
         return Ownership::Ours;
     }
+    if owner.is_some_and(|owner| is_of_predecessor(volume, owner)) {
+        let message = format!("Resource \"{name}\" of an earlier DataVolume is being deleted");
+        return Ownership::Refused(Event::normal(events::RESOURCE_MARKED_FOR_DELETION, message));
+    }
     // A PVC has one controller: one that another object controls cannot be adopted.
     if owner.is_none() && !requires_work(volume, Some(claim), config) {
         return Ownership::Adopt;
     }
     let message = format!("Resource \"{name}\" already exists and is not managed by DataVolume");
     Ownership::Refused(Event::warning(events::RESOURCE_EXISTS, message))
+}
+
+/// Whether the owner is a DataVolume that had the same name. It does not exist any more, so its PVC is deleted too; or that has
+/// happened already, and the watch of PVCs has not reported it yet.
+fn is_of_predecessor(volume: &DataVolume, owner: &OwnerReference) -> bool {
+    owner.kind == "DataVolume"
+        && owner.api_version == api::data_volume::API_VERSION
+        && owner.name == meta::name(&volume.metadata)
 }
 
 /// Whether the PVC still has to be filled, according to its annotations. One that does not exist has to be.
@@ -212,6 +225,28 @@ mod tests {
             let found = is_complete(&volume(json!({})), &claim, (operation, population), &config);
             assert_eq!(found, expected, "{case}");
         }
+    }
+
+    #[test]
+    fn pvc_of_an_earlier_data_volume_is_waited_for_without_a_warning() {
+        let mut owner = meta::owned_by(
+            api::data_volume::API_VERSION,
+            "DataVolume",
+            &volume(json!({})).metadata,
+        );
+        owner.uid = "earlier-uid".into();
+        let mut claim = claim(None, json!({ request::POPULATED_FOR: "disk" }), false);
+        let decide = |claim: &PersistentVolumeClaim| {
+            decide_ownership(&volume(json!({})), claim, &CdiConfigSpec::default())
+        };
+        claim.metadata.owner_references = Some(vec![owner.clone()]);
+        let message = "Resource \"disk\" of an earlier DataVolume is being deleted";
+        let waits = Event::normal("ErrResourceMarkedForDeletion", message);
+        assert_eq!(decide(&claim), Ownership::Refused(waits));
+        owner.name = "other".into();
+        claim.metadata.owner_references = Some(vec![owner]);
+        let Ownership::Refused(event) = decide(&claim) else { panic!("it has an owner") };
+        assert_eq!(event.reason, "ErrResourceExists");
     }
 
     #[test]
