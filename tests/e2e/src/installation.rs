@@ -13,7 +13,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::test::{PATIENCE, PAUSE};
+use crate::test::{PATIENCE, pause_since};
 use crate::{Test, is_ready, run, run_alone};
 
 /// Where the programs run.
@@ -110,7 +110,7 @@ impl<'a> Program<'a> {
             match staying.next() {
                 Some(pod) => break pod.name_any(),
                 None if begin.elapsed() > PATIENCE => bail!("{} has no pod", self.name),
-                None => tokio::time::sleep(PAUSE).await, // one that was lost has a successor soon
+                None => tokio::time::sleep(pause_since(begin)).await, // one that was lost has a successor soon
             }
         };
         self.test.wait_among(&self.pods(), &name, "ready", is_ready).await
@@ -175,7 +175,7 @@ impl<'a> Program<'a> {
                     pods.len()
                 );
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause_since(begin)).await;
         }
     }
 

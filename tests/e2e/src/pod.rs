@@ -9,7 +9,7 @@ use kube::api::LogParams;
 use serde_json::{Value, json};
 
 use crate::Test;
-use crate::test::PAUSE;
+use crate::test::pause_since;
 
 /// The image that the cluster brings.
 const IMAGE: &str = "cdi.test/testpod:1";
@@ -144,7 +144,7 @@ impl PodPlan {
         // The admission plugin observes the removal of a quota a moment later than this test.
         let is_late = |error: &anyhow::Error| format!("{error:#}").contains("must specify");
         while made.as_ref().is_err_and(is_late) && begin.elapsed() < LATE {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause_since(begin)).await;
             made = test.create(self.object()).await;
         }
         made.with_context(|| format!("cannot make the pod {}", self.name))

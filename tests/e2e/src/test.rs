@@ -26,8 +26,14 @@ use crate::{config, report};
 /// How long a wait lasts at most. Nothing in a cluster of one idle node takes longer, even during a build on both
 /// cores. Longer than the back-off of a failed component.
 pub const PATIENCE: Duration = Duration::from_secs(300);
-/// Between two requests of a wait.
+/// Between two requests of a short wait.
 pub const PAUSE: Duration = Duration::from_millis(100);
+
+/// Between two requests of a wait that began then. Requests of all tests share the processors with what they wait for, so those of a
+/// long wait are fewer.
+pub fn pause_since(begin: Instant) -> Duration {
+    (begin.elapsed() / 16).clamp(PAUSE, 10 * PAUSE)
+}
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -311,7 +317,7 @@ impl Test {
         loop {
             match all.get_opt(name).await {
                 Ok(None) => return Ok(()),
-                _ if begin.elapsed() < PATIENCE => tokio::time::sleep(PAUSE).await,
+                _ if begin.elapsed() < PATIENCE => tokio::time::sleep(pause_since(begin)).await,
                 Ok(Some(object)) => bail!("{name} is still there: {}", shown(&object)),
                 Err(error) => bail!("cannot check whether {name} is deleted: {error}"),
             }
@@ -334,7 +340,7 @@ impl Test {
             if begin.elapsed() > PATIENCE {
                 bail!("no event contains {text:?}");
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause_since(begin)).await;
         }
     }
 }
@@ -354,7 +360,7 @@ async fn wait_in<K: Kind>(
         let now = all.get_opt(name).await;
         match &now {
             Ok(Some(object)) if good(object) => return Ok(object.clone()),
-            _ if begin.elapsed() < PATIENCE => tokio::time::sleep(PAUSE).await,
+            _ if begin.elapsed() < PATIENCE => tokio::time::sleep(pause_since(begin)).await,
             Ok(Some(object)) => bail!("{name} is not {what}, but: {}", shown(object)),
             Ok(None) => bail!("{name} is not {what}: there is none"),
             Err(error) => bail!("{name} is not {what}: {error}"),

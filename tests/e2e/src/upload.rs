@@ -9,7 +9,8 @@ use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 
-use crate::{PAUSE, Test, phase, upload_token};
+use crate::test::pause_since;
+use crate::{Test, phase, upload_token};
 
 const PROXY: &str = "cdi-uploadproxy";
 /// Longer than the back-off of an upload server that was killed several times.
@@ -58,7 +59,7 @@ impl Test {
             if begin.elapsed() > UPLOAD_MAX {
                 return Err(error.context(format!("the upload to {name} fails")));
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause_since(begin)).await;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use kube::api::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::test::{PATIENCE, PAUSE};
+use crate::test::{PATIENCE, pause_since};
 use crate::{PodPlan, Test};
 
 pub fn phase(volume: &DataVolume) -> &str {
@@ -202,7 +202,7 @@ impl Test {
                 let seen: Vec<_> = events.into_iter().filter_map(|event| event.reason).collect();
                 anyhow::bail!("no event {reason} about {name}, only {seen:?}");
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause_since(begin)).await;
         }
     }
 }
