@@ -110,8 +110,7 @@ fn make_disk(path: &Path) -> std::io::Result<()> {
 
 /// A program that cargo built, in the folder of this one.
 fn built_program(name: &str) -> Result<PathBuf> {
-    let us = env::current_exe().context("this program has no path")?;
-    Ok(us.with_file_name(name))
+    Ok(shell::own_program()?.with_file_name(name))
 }
 
 /// A folder that is removed on drop.

@@ -9,7 +9,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 
-use crate::background::Background;
+use crate::background::{Background, Priority};
 use crate::shell;
 
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
@@ -32,8 +32,8 @@ pub fn missing() -> Option<&'static str> {
 /// # Errors
 /// When it cannot be started.
 pub fn start() -> Result<Background> {
-    let xtask = std::env::current_exe().context("cannot find our own program")?;
-    Background::start("fuzz the decoders", Command::new(xtask).arg("fuzz"))
+    let xtask = shell::own_program()?;
+    Background::start("fuzz the decoders", Priority::Lowest, Command::new(xtask).arg("fuzz"))
 }
 
 /// Fuzzes each target of `formats/fuzz` a little: one on each core.

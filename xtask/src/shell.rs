@@ -37,6 +37,17 @@ pub fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// This program. Cargo may have replaced its file since it was started, with one that has other features of dependencies: the new
+/// file has the same path.
+///
+/// # Errors
+/// When the path is not known.
+pub fn own_program() -> Result<PathBuf> {
+    let path = env::current_exe().context("cannot find our own program")?;
+    let replaced = path.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
+    Ok(replaced.map(PathBuf::from).unwrap_or(path))
+}
+
 /// Any other program, in the root of the repository.
 pub fn program(name: &str, args: &[&str]) -> Command {
     let mut command = Command::new(name);

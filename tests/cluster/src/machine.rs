@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use crate::namespaces::FIRST_PROCESS;
 use crate::node_id::NodeId;
 use crate::processes::Process;
-use crate::shell::{output, program};
+use crate::shell::{output, own_program, program};
 use crate::state::State;
 
 /// Set to the name of the cluster for processes in its outer network namespace.
@@ -36,7 +36,7 @@ pub fn enter_network(state: &State, create: bool) -> Result<()> {
         None if create => program("unshare", &["--net"]),
         None => return Ok(()),
     };
-    let us = std::env::current_exe().context("cannot find our own program")?;
+    let us = own_program()?;
     command.arg("--").arg(us).args(std::env::args_os().skip(1)).env(ENTERED, name);
     Err(command.exec()).context("cannot start nsenter or unshare, of the package util-linux")
 }
@@ -50,7 +50,7 @@ pub fn keep_network(state: &State) -> Result<()> {
         return Ok(());
     }
     output(&mut program("ip", &["link", "set", "lo", "up"]))?;
-    let us = std::env::current_exe().context("cannot find our own program")?;
+    let us = own_program()?;
     let mut command = Command::new(us);
     command.arg(KEEPER).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.process_group(0).spawn().context("cannot start our own program")?;

@@ -27,8 +27,10 @@ cargo xtask cluster COMMAND
                              --kubevirt: then KubeVirt, for virtual machines
   update NAME...             bring an edit into the cluster: compile the programs of these images or packages as the
                              tests do, load the images, restart their Deployments, wait for the new pods
-  test                       build; then round 1: up, install, all tests that need a cluster, down; and
-                             round 2: up, the tests of the cluster itself, down
+  test                       build; then up, install, the tests of the installed system, down, with those of
+                             the operator in another cluster at the same time; then up, the tests of the
+                             cluster itself, down
+  test --operator            build; then up, the tests of the operator, down
   test --nodes 2             build; then up with two nodes, install, the tests of two nodes, down
   test --kubevirt            build; then up, install with KubeVirt, the tests with virtual machines, down
   tools                      build the third-party programs of the cluster, and nothing else

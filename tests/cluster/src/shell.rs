@@ -21,6 +21,16 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// This program. Cargo may have replaced its file since it was started: the new file has the same path.
+///
+/// # Errors
+/// When the path is not known.
+pub fn own_program() -> Result<PathBuf> {
+    let path = env::current_exe().context("cannot find our own program")?;
+    let replaced = path.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
+    Ok(replaced.map(PathBuf::from).unwrap_or(path))
+}
+
 /// A program with its arguments.
 pub fn program(name: impl AsRef<std::ffi::OsStr>, words: &[&str]) -> Command {
     let mut command = Command::new(name);

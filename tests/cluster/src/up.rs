@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::down::{self, Settings};
 use crate::in_use::InUse;
@@ -50,7 +50,7 @@ pub fn up(state: &State, mode: Mode) -> Result<()> {
     state.create()?;
     // Until its first program runs, another `up` could take this cluster for one that was killed.
     let _in_use = InUse::hold(state)?;
-    let us = std::env::current_exe().context("cannot find our own program")?;
+    let us = shell::own_program()?;
     state.write(PROGRAM, &us.display().to_string())?;
     Settings::read(state)?.write(state)?;
     namespaces::create(state)?;

@@ -9,12 +9,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::background::Background;
+use crate::background::{Background, Priority};
 use crate::test::{PROGRAMS_ARE_BUILT, Report, note_skipped};
 use crate::{deps, shell};
 
 pub use install::load_images;
-pub use suite::{run as run_tests, run_disturbed, run_with_machines, run_with_two_nodes};
+pub use suite::{
+    run as run_tests, run_disturbed, run_operator_tests, run_with_machines, run_with_two_nodes,
+};
+
+/// Selects an additional cluster, by its name.
+const CLUSTER: &str = "CDI_CLUSTER";
 
 /// What the tests of virtual machines take of KubeVirt: the whole of it, or its launcher alone.
 const KUBEVIRT: &str = "kubevirt-all";
@@ -64,6 +69,7 @@ pub fn run(arguments: &[&str]) -> Result<()> {
     }
     match arguments {
         ["test"] => return crate::test::run_cluster_tests(),
+        ["test", "--operator"] => return crate::test::run_operator_tests(),
         ["test", "--kubevirt"] => return crate::test::run_kubevirt_tests(),
         ["test", "--nodes", "2"] => return crate::test::run_tests_of_two_nodes(),
         ["soak", minutes] => return crate::test::run_disturbed(minutes),
@@ -81,7 +87,7 @@ pub fn run(arguments: &[&str]) -> Result<()> {
 /// Whether `CDI_CLUSTER` names an additional cluster, whose network this process does not see.
 fn is_outside_its_network() -> bool {
     let name = |variable| std::env::var_os(variable).filter(|name| !name.is_empty());
-    name("CDI_CLUSTER").is_some_and(|cluster| name("CDI_CLUSTER_ENTERED") != Some(cluster))
+    name(CLUSTER).is_some_and(|cluster| name("CDI_CLUSTER_ENTERED") != Some(cluster))
 }
 
 /// Installs and fetches what takes a registry, and runs the command again in that network, which leads to none.
@@ -92,7 +98,7 @@ fn run_in_its_network(arguments: &[&str]) -> Result<()> {
     if !tools.is_empty() {
         program(&[&["tools"], tools].concat())?;
     }
-    let us = std::env::current_exe().context("cannot find our own program")?;
+    let us = shell::own_program()?;
     let us = us.to_string_lossy();
     program(&[&["run", &us, "cluster"], arguments].concat())
 }
@@ -124,7 +130,8 @@ pub fn build_tools_in_background() -> Result<Background> {
     // Before it, not in it: cargo would let other builds wait, at this low priority.
     shell::run(&mut shell::cargo(&["build", "--quiet", "--locked", "--package", "cluster"]))?;
     let mut command = program_command();
-    Background::start("build the cluster's programs", command.arg("tools").args(TOOLS_OF_TESTS))
+    command.arg("tools").args(TOOLS_OF_TESTS);
+    Background::start("build the cluster's programs", Priority::Lowest, &command)
 }
 
 /// Builds upstream CDI's programs, if they are not built yet, and returns the path of its importer; the others lie in the same

@@ -1,23 +1,27 @@
-//! The tests of the cluster: in two rounds, and once more each one that failed.
+//! The tests of the cluster: in three clusters, two of them at the same time, and once more each one that failed.
 
-use std::fs;
+use std::process::Command;
 use std::time::Instant;
+use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 
 use super::traces::Traces;
-use super::{KUBEVIRT, TOOLS_OF_TESTS, cargo_test, install, prepare_tests, program};
+use super::{CLUSTER, KUBEVIRT, TOOLS_OF_TESTS, cargo_test, install, prepare_tests, program};
+use crate::background::{Background, Priority};
 use crate::image::Profile;
 use crate::shell;
-use crate::test::{FailedTest, FlakyTest, Report, TestOutput, run_watched};
+use crate::test::{FailedTest, FlakyTest, PROGRAMS_ARE_BUILT, Report, TestOutput, run_watched};
 
-/// Tests of the cluster itself, of `tests/e2e`. They run in both rounds: the second one shows that the first left nothing that
-/// disturbs a new cluster.
+/// Tests of the cluster itself, of `tests/e2e`. They run last, and so show that the others left nothing that disturbs a new
+/// cluster.
 const RIG: &[&str] = &["rig"];
-/// Tests of the installed system. They run in the first round.
+/// Tests of the installed system.
 const SYSTEM: &[&str] = &["control", "golden", "clones", "machines"];
-/// Installs, upgrades and removes with the operator, in a cluster where nothing is installed. They run in the second round.
+/// Installs, upgrades and removes with the operator, in a cluster where nothing is installed.
 const OPERATOR: &[&str] = &["operator"];
+/// The additional cluster for them.
+const CLUSTER_OF_OPERATOR: &str = "operator";
 /// Tests with virtual machines of the whole of KubeVirt. They are no part of CI: its programs take minutes to build.
 const MACHINES: &[&str] = &["kubevirt"];
 /// Tests of two nodes. They are no part of CI: the tests wait until nodes are lost.
@@ -31,24 +35,63 @@ const THREADS: &str = "24";
 /// More failures than this are no accident, and no test is repeated.
 const REPEATED_MAX: usize = 5;
 
-/// Brings a cluster up, installs this project, runs the tests, takes the cluster down and looks for what was left; then again
-/// with the tests of the cluster itself, and with those of the operator.
+/// Brings a cluster up, installs this project, runs the tests, takes the cluster down and looks for what was left. The tests of the
+/// operator run in another cluster at the same time: all tests mostly wait. Then the same with the tests of the cluster itself.
 ///
 /// # Errors
 /// When a test fails twice, or something is left.
 pub fn run(report: &mut Report) -> Result<()> {
     prepare_tests(report, &TOOLS_OF_TESTS)?;
-    shell::headline("cluster, round 1 of 2: this project installed");
+    // Whose traces remain is not known while there are two clusters.
+    let before = Traces::read()?;
+    let operator = start_operator_tests()?;
+    let installed = run_installed(report);
+    // Also after a failure: killed, they would leave their cluster.
+    let operator = finish_operator_tests(operator, report);
+    installed?;
+    operator?;
+    before.compare(&Traces::read()?)?;
+    shell::headline("cluster, after all others: the cluster alone");
+    in_cluster(|| run_programs("tests of the cluster", RIG, report))
+}
+
+fn run_installed(report: &mut Report) -> Result<()> {
+    shell::headline("cluster: this project installed");
     in_cluster(|| {
         report.time("install in the cluster", || {
             install::install(Profile::Tests, install::Method::Manifests)
         })?;
-        run_programs("system tests, and tests of the cluster", &[RIG, SYSTEM].concat(), report)?;
+        run_programs("system tests", SYSTEM, report)?;
         run_programs("permission tests", PERMISSIONS, report)
-    })?;
-    shell::headline("cluster, round 2 of 2: the cluster alone, then the operator in it");
+    })
+}
+
+/// Starts [`run_operator_tests`] in a cluster of its own, after [`prepare_tests`].
+fn start_operator_tests() -> Result<Background> {
+    let mut command = Command::new(shell::own_program()?);
+    command.args(["cluster", "test", "--operator"]).env(CLUSTER, CLUSTER_OF_OPERATOR);
+    command.env(PROGRAMS_ARE_BUILT, "1");
+    Background::start("test the operator", Priority::Normal, &command)
+}
+
+fn finish_operator_tests(operator: Background, report: &mut Report) -> Result<()> {
+    shell::headline("cluster, at the same time: the operator");
+    let begin = Instant::now();
+    let log = operator.finish()?;
+    report.add_report_of_another("wait for the operator tests", begin.elapsed(), &log);
+    Ok(())
+}
+
+/// Brings a cluster up, runs the tests of the operator in it, takes the cluster down and looks for what was left.
+///
+/// # Errors
+/// When a test fails twice, or something is left.
+pub fn run_operator_tests(report: &mut Report) -> Result<()> {
+    if env::var_os(PROGRAMS_ARE_BUILT).is_none() {
+        prepare_tests(report, &TOOLS_OF_TESTS)?;
+    }
+    shell::headline("cluster: the operator");
     in_cluster(|| {
-        run_programs("tests of the cluster, second round", RIG, report)?;
         report.time("load the images", || install::load_images(Profile::Tests))?;
         run_programs("operator tests", OPERATOR, report)
     })
@@ -130,7 +173,7 @@ fn in_cluster_of(up: &[&str], tests: impl FnOnce() -> Result<()>) -> Result<()> 
     program(&["down"])?;
     outcome?;
     before.compare(&Traces::read()?)?;
-    eprintln!("the round took {} s and left nothing", begin.elapsed().as_secs());
+    eprintln!("the cluster was needed for {} s and left nothing", begin.elapsed().as_secs());
     Ok(())
 }
 

@@ -7,8 +7,8 @@ mod programs;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{self, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -185,12 +185,19 @@ pub fn build(names: &[&str], profile: Profile) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let archives = images.iter().map(|image| {
         let path = folder.join(format!("{}.tar", image.name));
-        fs::write(&path, archive(image, profile)?)
+        write_at_once(&path, &archive(image, profile)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("xtask: built {}", path.display());
         Ok(path)
     });
     archives.collect()
+}
+
+/// Writes a file that another process may read or write at the same time: it sees a whole one.
+fn write_at_once(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let unfinished = path.with_extension(process::id().to_string());
+    fs::write(&unfinished, bytes)?;
+    fs::rename(&unfinished, path)
 }
 
 /// What one command updates in a cluster.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process;
 
 use anyhow::{Context, Result};
 
@@ -64,7 +65,7 @@ pub fn read_stripped(path: &Path) -> Result<Vec<u8>> {
     if shell::find("strip").is_none() {
         return read(path);
     }
-    let stripped = path.with_extension("stripped");
+    let stripped = path.with_extension(format!("stripped-{}", process::id()));
     let mut strip = shell::program("strip", &["--strip-all", "-o"]);
     shell::output(strip.arg(&stripped).arg(path))?;
     let bytes = read(&stripped)?;

@@ -62,6 +62,14 @@ pub fn run_cluster_tests() -> Result<()> {
     with_report(run_system_tests)
 }
 
+/// Runs the tests of the operator.
+///
+/// # Errors
+/// When one fails twice, or the cluster leaves something.
+pub fn run_operator_tests() -> Result<()> {
+    with_report(cluster::run_operator_tests)
+}
+
 /// Runs the tests with virtual machines of KubeVirt.
 ///
 /// # Errors
@@ -126,7 +134,7 @@ fn run_workspace_tests(report: &mut Report) -> Result<()> {
 }
 
 /// A test program that prints no result for so long hangs. The longest suite with few results, that of
-/// the operator, takes 14 minutes as a whole on two cores.
+/// the operator, takes 14 minutes as a whole on two idle cores.
 const SILENCE_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// Runs `cargo test`: how it ended, and what it printed until then. The error of a program that hangs names its tests.

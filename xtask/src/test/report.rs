@@ -19,6 +19,8 @@ pub struct Report {
     layers: Vec<Layer>,
     skipped: Vec<Skipped>,
     flaky: Vec<FlakyTest>,
+    /// The lines of other processes' reports that name flaky and skipped tests.
+    lines_of_others: Vec<String>,
 }
 
 struct Layer {
@@ -74,6 +76,14 @@ impl Report {
         self.add_layer(layer, duration, Some(output.passed()));
     }
 
+    /// Notes the tests of another process that has printed a report, and how long this one has waited for it.
+    pub fn add_report_of_another(&mut self, layer: &str, waited: Duration, log: &str) {
+        let mut output = TestOutput::default();
+        log.lines().for_each(|line| output.read(line));
+        self.add_tests(layer, waited, &output);
+        self.lines_of_others.extend(lines_about_tests(log).map(str::to_owned));
+    }
+
     /// Notes the tests of the workspace, unit tests and those of whole programs apart.
     pub fn add_workspace_tests(&mut self, output: &TestOutput) {
         let mut layers = BTreeMap::<&str, (Duration, u32)>::new();
@@ -118,6 +128,9 @@ impl Report {
                 "FLAKY {program} {name}: failed, then passed alone; its first output: {output}"
             );
         }
+        for line in &self.lines_of_others {
+            eprintln!("{line}");
+        }
         if !self.flaky.is_empty() {
             eprintln!("Find the cause of each flaky test and write it to docs/flaky.md.");
         }
@@ -134,8 +147,23 @@ fn layer_of(source: &str) -> &'static str {
     }
 }
 
+/// Tests in an additional cluster may run at the same time as others, so they have a file of their own.
 fn skipped_file() -> PathBuf {
-    shell::root().join("target/skipped-tests.txt")
+    let name = match std::env::var("CDI_CLUSTER") {
+        Ok(cluster) if !cluster.is_empty() => format!("skipped-tests-{cluster}.txt"),
+        _ => "skipped-tests.txt".to_owned(),
+    };
+    shell::root().join("target").join(name)
+}
+
+/// Of a printed report: which tests are flaky and which were skipped, with the reasons.
+fn lines_about_tests(report: &str) -> impl Iterator<Item = &str> {
+    let mut is_reason = false;
+    report.lines().filter(move |line| {
+        is_reason = line.starts_with("SKIPPED ") && line.ends_with(':')
+            || (is_reason && line.starts_with("  "));
+        is_reason || line.starts_with("FLAKY ")
+    })
 }
 
 /// Has a command's tests note what they skip.
@@ -194,6 +222,13 @@ mod tests {
         let expected = "SKIPPED 3 tests:\n  no qemu-img: 1 (a::first)\n  not root: 2 (b, c)\n";
         assert_eq!(skipped_lines(parse_skipped(text)), expected);
         assert_eq!(skipped_lines(Vec::new()), "");
+    }
+
+    #[test]
+    fn flaky_and_skipped_tests_are_read_from_a_report() {
+        let report = "=== durations\n  sum  0:03\nSKIPPED 1 tests:\n  not root: 1 (a)\nFLAKY b: 1\nFind\n  x\n";
+        let lines: Vec<_> = lines_about_tests(report).collect();
+        assert_eq!(lines, ["SKIPPED 1 tests:", "  not root: 1 (a)", "FLAKY b: 1"]);
     }
 
     #[test]
