@@ -31,6 +31,8 @@ struct State {
     has_served: bool,
     /// The client has presented a certificate that was verified.
     is_certified: bool,
+    /// The next response ends the connection.
+    is_retired: bool,
 }
 
 impl State {
@@ -63,6 +65,7 @@ impl Activity {
             idle_since: Instant::now(),
             has_served: false,
             is_certified,
+            is_retired: false,
         };
         Arc::new(Self { registry, id, state: Mutex::new(state), changed: Notify::new() })
     }
@@ -84,6 +87,15 @@ impl Activity {
 
     pub fn has_served(&self) -> bool {
         self.state().has_served
+    }
+
+    /// From now on a response ends the connection.
+    pub fn retire(&self) {
+        self.state().is_retired = true;
+    }
+
+    pub fn is_retired(&self) -> bool {
+        self.state().is_retired
     }
 
     /// Returns once the connection exceeds a limit.

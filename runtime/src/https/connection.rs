@@ -149,8 +149,13 @@ impl<H: Handshake, F> ConnectionTask<H, F> {
         let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
         let lifetime = async {
             match limits.lifetime {
-                None => std::future::pending().await,
+                None => return std::future::pending().await,
                 Some(most) => sleep(most).await,
+            }
+            // Between two requests HTTP/1 has no message for that: a client would lose the request that it sends meanwhile.
+            if protocol == Protocol::Http1 {
+                activity.retire();
+                std::future::pending().await
             }
         };
         let ending = tokio::select! {

@@ -55,7 +55,8 @@ pub struct Limits {
     pub head_bytes: u32,
     /// Concurrent HTTP/2 streams per connection.
     pub streams: u32,
-    /// Maximum age of a connection. `None`: unlimited, as a transfer may take hours.
+    /// Maximum age of a connection. An HTTP/1 connection ends with the first response after it. `None`: unlimited, as a transfer may
+    /// take hours.
     pub lifetime: Option<Duration>,
     /// How long responses may take to be sent when the server stops.
     pub farewell: Duration,

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Request, Response};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::Service;
 
@@ -36,8 +37,12 @@ where
         let running = self.activity.start_request();
         request.extensions_mut().insert(running.in_flight());
         let response = self.service.call(request);
+        let activity = Arc::clone(&self.activity);
         Box::pin(async move {
-            let response = response.await?;
+            let mut response = response.await?;
+            if activity.is_retired() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             let sending = running.sending();
             Ok(response.map(|body| TrackedBody { body: Box::pin(body), _sending: sending }))
         })

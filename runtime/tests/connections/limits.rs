@@ -146,3 +146,14 @@ async fn connection_closes_gracefully_at_its_lifetime() {
     let ended = tokio::time::timeout(PATIENT, connection).await.expect("it is still open");
     ended.unwrap().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http1_connection_ends_with_the_first_response_after_its_lifetime() {
+    let server = Server::start(Limits { lifetime: Some(SHORT), ..NO_TIME_LIMIT }).await;
+    let mut stream = server.connect("127.0.0.1", &["http/1.1"]).await.unwrap();
+    tokio::time::sleep(SHORT * 4).await;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let response = read_to_end(stream).await;
+    assert!(response.contains("\r\nconnection: close\r\n"), "{response}");
+    assert!(response.ends_with("\r\n\r\nOK"), "{response}");
+}
