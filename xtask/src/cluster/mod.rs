@@ -5,6 +5,7 @@ mod install;
 mod suite;
 mod traces;
 
+use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -27,6 +28,8 @@ const LAUNCHER: &str = "kubevirt";
 
 /// The groups of third-party programs that `tests/cluster` builds for the tests of CI, in this order.
 const TOOLS_OF_TESTS: [&str; 3] = ["cluster", "virtctl", LAUNCHER];
+/// With upstream CDI's programs, which the tests of the operator install and take over.
+const TOOLS_WITH_UPSTREAM: [&str; 4] = ["cluster", "virtctl", LAUNCHER, "reference"];
 
 /// The whole workspace with the features of the tests, so that no dependency is compiled again with other features.
 pub const WORKSPACE: &[&str] = &["--workspace", "--features", "e2e/cluster", "--locked"];
@@ -84,10 +87,14 @@ pub fn run(arguments: &[&str]) -> Result<()> {
     program(arguments)
 }
 
+/// The name of the additional cluster that `CDI_CLUSTER` selects.
+pub fn additional() -> Option<OsString> {
+    std::env::var_os(CLUSTER).filter(|name| !name.is_empty())
+}
+
 /// Whether `CDI_CLUSTER` names an additional cluster, whose network this process does not see.
 fn is_outside_its_network() -> bool {
-    let name = |variable| std::env::var_os(variable).filter(|name| !name.is_empty());
-    name(CLUSTER).is_some_and(|cluster| name("CDI_CLUSTER_ENTERED") != Some(cluster))
+    additional().is_some_and(|cluster| std::env::var_os("CDI_CLUSTER_ENTERED") != Some(cluster))
 }
 
 /// Installs and fetches what takes a registry, and runs the command again in that network, which leads to none.
@@ -108,6 +115,7 @@ fn tools_taken_by(arguments: &[&str]) -> &'static [&'static str] {
     match (arguments, arguments.contains(&"--kubevirt")) {
         (["update", ..], _) => &[],
         (["soak", ..], _) => &["cluster"],
+        (["test"] | ["test", "--operator"], _) => &TOOLS_WITH_UPSTREAM,
         (_, true) => &["cluster", "virtctl", KUBEVIRT],
         (_, false) => &TOOLS_OF_TESTS,
     }
@@ -179,12 +187,13 @@ mod tests {
 
     #[test]
     fn update_in_another_network_builds_no_tools() {
-        let table: [(&[&str], &[&str]); 5] = [
+        let table: [(&[&str], &[&str]); 6] = [
             (&["update", "cdi-controller"], &[]),
             (&["soak", "10"], &["cluster"]),
             (&["install", "--dev"], &["cluster", "virtctl", "kubevirt"]),
             (&["install", "--tests", "--kubevirt"], &["cluster", "virtctl", "kubevirt-all"]),
-            (&["test"], &["cluster", "virtctl", "kubevirt"]),
+            (&["test"], &["cluster", "virtctl", "kubevirt", "reference"]),
+            (&["test", "--operator"], &["cluster", "virtctl", "kubevirt", "reference"]),
         ];
         for (arguments, expected) in table {
             assert_eq!(tools_taken_by(arguments), expected, "{arguments:?}");

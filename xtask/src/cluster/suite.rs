@@ -7,7 +7,7 @@ use std::{env, fs};
 use anyhow::{Context, Result, bail};
 
 use super::traces::Traces;
-use super::{CLUSTER, KUBEVIRT, TOOLS_OF_TESTS, cargo_test, install, prepare_tests, program};
+use super::{CLUSTER, KUBEVIRT, TOOLS_WITH_UPSTREAM, cargo_test, install, prepare_tests, program};
 use crate::background::{Background, Priority};
 use crate::image::Profile;
 use crate::shell;
@@ -41,7 +41,7 @@ const REPEATED_MAX: usize = 5;
 /// # Errors
 /// When a test fails twice, or something is left.
 pub fn run(report: &mut Report) -> Result<()> {
-    prepare_tests(report, &TOOLS_OF_TESTS)?;
+    prepare_tests(report, &TOOLS_WITH_UPSTREAM)?;
     // Whose traces remain is not known while there are two clusters.
     let before = Traces::read()?;
     let operator = start_operator_tests()?;
@@ -88,7 +88,7 @@ fn finish_operator_tests(operator: Background, report: &mut Report) -> Result<()
 /// When a test fails twice, or something is left.
 pub fn run_operator_tests(report: &mut Report) -> Result<()> {
     if env::var_os(PROGRAMS_ARE_BUILT).is_none() {
-        prepare_tests(report, &TOOLS_OF_TESTS)?;
+        prepare_tests(report, &TOOLS_WITH_UPSTREAM)?;
     }
     shell::headline("cluster: the operator");
     in_cluster(|| {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::output::{FailedTest, TestOutput};
-use crate::shell;
+use crate::{cluster, shell};
 
 /// Names the file to which `testkit` appends a line for each skipped test: its name, a tab, the reason.
 const SKIPPED_VARIABLE: &str = "CDI_SKIPPED_TESTS";
@@ -149,9 +149,9 @@ fn layer_of(source: &str) -> &'static str {
 
 /// Tests in an additional cluster may run at the same time as others, so they have a file of their own.
 fn skipped_file() -> PathBuf {
-    let name = match std::env::var("CDI_CLUSTER") {
-        Ok(cluster) if !cluster.is_empty() => format!("skipped-tests-{cluster}.txt"),
-        _ => "skipped-tests.txt".to_owned(),
+    let name = match cluster::additional() {
+        Some(cluster) => format!("skipped-tests-{}.txt", cluster.to_string_lossy()),
+        None => "skipped-tests.txt".to_owned(),
     };
     shell::root().join("target").join(name)
 }
