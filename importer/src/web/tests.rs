@@ -44,6 +44,14 @@ fn a_server_that_limits_each_connection_gets_several() {
     assert!(connections(&server) > 1, "{:?}", server.ranges());
 }
 
+#[test]
+fn a_server_far_away_gets_several_requests_at_once() {
+    let image = pattern(20 * MIB);
+    let server = FaultServer::in_memory(&image).always(Fault::Latency(Duration::from_millis(30)));
+    assert!(import(&server, 8) == image);
+    assert!(server.requests().iter().any(is_segment), "{:?}", server.ranges());
+}
+
 /// As of servers with a limit for each connection that applies only once much was sent.
 #[test]
 fn connections_that_stall_after_a_while_are_helped_by_others() {

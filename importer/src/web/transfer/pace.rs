@@ -46,6 +46,11 @@ const HASTE: u32 = 5;
 /// But not shorter than so many round trips: a new connection reaches its speed only after about nine, two of them for the
 /// handshake and the request, and the others for the slow start to a MiB.
 const RESPONSES: u32 = 10;
+/// A server whose first byte takes so long is far away.
+const FAR: Duration = Duration::from_millis(20);
+/// What a transfer from a server far away begins with: each connection waits for a round trip per segment, and
+/// one that is added later delays all others until it has its speed.
+const STREAMS_FAR: usize = 4;
 
 impl Pace {
     pub(super) fn new(streams_max: usize) -> Self {
@@ -62,6 +67,14 @@ impl Pace {
     /// The number of connections there should be.
     pub(super) fn streams(&self) -> usize {
         self.streams
+    }
+
+    /// Before the first interval. `response_time`: from the first request to the first byte of its response.
+    pub(super) fn start(&mut self, response_time: Duration) {
+        if response_time >= FAR {
+            self.streams = STREAMS_FAR.min(self.streams_max);
+            self.rest = REST_AFTER_RAISE;
+        }
     }
 
     /// The length of the next interval, at most `usual`. `response_time`: from a request to the first byte of its response.
@@ -175,6 +188,16 @@ mod tests {
             pace.after(&interval(rate, share));
         }
         assert_eq!(pace.streams(), 2);
+    }
+
+    #[test]
+    fn servers_far_away_get_several_requests_at_once() {
+        let cases = [(8, 0, 1), (8, 19, 1), (8, 20, 4), (8, 300, 4), (3, 50, 3), (1, 50, 1)];
+        for (streams_max, milliseconds, expected) in cases {
+            let mut pace = Pace::new(streams_max);
+            pace.start(Duration::from_millis(milliseconds));
+            assert_eq!(pace.streams(), expected, "{milliseconds} ms, at most {streams_max}");
+        }
     }
 
     #[test]

@@ -26,6 +26,10 @@ const SEGMENT_MIN: u64 = 64 << 10;
 /// What is left is not divided into smaller segments.
 const LAST_SEGMENT_MIN: u64 = 1 << 20;
 
+/// A part this long is fetched in segments from the beginning if the server is far away. To begin again would cost a shorter one
+/// more than it brings.
+const FAR_LEN_MIN: u64 = 16 << 20;
+
 /// Brings `at..end`.
 pub(super) struct Parallel<'a> {
     settings: Arc<TransferSettings>,
@@ -51,6 +55,8 @@ struct Meter {
     is_receiving: bool,
     /// From the first request to its first byte.
     response_time: Option<Duration>,
+    /// [`FAR_LEN_MIN`].
+    is_long: bool,
 }
 
 impl<'a> Parallel<'a> {
@@ -64,6 +70,7 @@ impl<'a> Parallel<'a> {
             waited: Duration::ZERO,
             is_receiving: false,
             response_time: None,
+            is_long: end - at >= FAR_LEN_MIN,
         };
         Self { settings, at, end, feed, meter: Mutex::new(meter) }
     }
@@ -164,7 +171,11 @@ impl Meter {
     /// 0 bytes: none came for a while.
     fn count(&mut self, bytes: usize, feed: &Feed) {
         if self.response_time.is_none() && bytes > 0 {
-            self.response_time = Some(self.requested.elapsed());
+            let response_time = self.requested.elapsed();
+            self.response_time = Some(response_time);
+            if self.is_long {
+                self.pace.start(response_time);
+            }
             self.restart(feed.reader_waited());
         }
         self.bytes += bytes as u64;
