@@ -6,7 +6,7 @@ use api::annotations::state;
 use api::{ClaimPhase, PodPhase, labels};
 pub use contract::go_bool;
 use contract::{ByteCount, Quantity};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
@@ -87,6 +87,22 @@ pub fn claim_phase(claim: &PersistentVolumeClaim) -> ClaimPhase {
 pub fn pod_phase(pod: &Pod) -> PodPhase {
     let status = pod.status.as_ref();
     status.and_then(|status| status.phase.as_deref()).unwrap_or_default().into()
+}
+
+/// The phase of a pod that works for a PVC, ahead of the kubelet: that reports `Succeeded` only once it has stopped the pod's sandbox
+/// too, up to a second after the containers. After exit code 0 workers are not started again: their restart policy is `OnFailure`.
+pub fn worker_pod_phase(pod: &Pod) -> PodPhase {
+    let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+    let has_succeeded = |container: &ContainerStatus| {
+        let end = container.state.as_ref().and_then(|state| state.terminated.as_ref());
+        end.is_some_and(|end| end.exit_code == 0)
+    };
+    match (pod_phase(pod), containers) {
+        (PodPhase::Running, Some(containers @ [_, ..])) if containers.iter().all(has_succeeded) => {
+            PodPhase::Succeeded
+        }
+        (phase, _) => phase,
+    }
 }
 
 /// The phase of the worker of a PVC, from its annotation. `Unset`: there is none.

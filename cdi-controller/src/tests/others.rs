@@ -182,15 +182,19 @@ impl TestCluster {
             let end = json!({ "exitCode": 0, "reason": "Completed", "message": termination_message, "finishedAt": LONG_AGO });
             container(json!({ "terminated": end }), false)
         };
-        let (phase, containers) = match pod["status"]["phase"].as_str() {
+        let status = &pod["status"];
+        let has_ended = status["containerStatuses"][0]["state"]["terminated"].is_object();
+        let (phase, containers) = match status["phase"].as_str() {
             None => ("Pending", json!([])),
-            Some("Pending") if self.is_quick => ("Succeeded", end(termination_message)),
+            Some("Pending") if self.is_quick => ("Running", end(termination_message)),
             Some("Pending") => {
                 ("Running", container(json!({ "running": { "startedAt": LONG_AGO } }), true))
             }
+            // The end of the container comes first, that of its pod later.
+            Some("Running") if has_ended => ("Succeeded", status["containerStatuses"].clone()),
             Some("Running") if !self.may_end(pod) => return,
             Some("Running") => {
-                ("Succeeded", end(if is_reader { "Clone Complete" } else { termination_message }))
+                ("Running", end(if is_reader { "Clone Complete" } else { termination_message }))
             }
             Some(_) => return,
         };

@@ -8,7 +8,7 @@ use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::POD_CHANGE_DELAY;
+use super::{POD_CHANGE_DELAY, is_active};
 use crate::engine::Engine;
 use crate::engine::cache::{Change, key_of, key_of_metadata};
 use crate::engine::index::Term;
@@ -81,7 +81,12 @@ pub(super) fn pod(engine: &Engine, pod: &Pod) {
         Some(component::CLONE_SOURCE) => {
             let target = meta::annotation(&pod.metadata, state::OWNER_REF);
             if let Some((namespace, name)) = target.and_then(|target| target.split_once('/')) {
-                engine.queues.copies.add_after(Key::new(namespace, name), POD_CHANGE_DELAY);
+                let (key, copies) = (Key::new(namespace, name), &engine.queues.copies);
+                if is_active(pod) {
+                    copies.add_after(key, POD_CHANGE_DELAY);
+                } else {
+                    copies.add(key);
+                }
             }
         }
         _ => {}

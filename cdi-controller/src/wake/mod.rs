@@ -4,9 +4,9 @@ mod clones;
 pub(crate) mod crons;
 mod forklift;
 
-use api::{ClaimPhase, PodPhase};
 use std::time::Duration;
 
+use api::ClaimPhase;
 use api::annotations::{request, state};
 use api::labels::{self, component};
 use api::names;
@@ -173,13 +173,15 @@ pub(super) fn pod(engine: &Engine, change: &Change<Pod>) {
         Some(component::FORKLIFT_POPULATOR) => &engine.queues.forklift,
         _ => return,
     };
-    let phase = meta::pod_phase(pod);
-    let is_active = matches!(phase, PodPhase::Unset | PodPhase::Pending | PodPhase::Running)
-        && pod.metadata.deletion_timestamp.is_none();
     match change {
-        Change::Applied(_) if is_active => queue.add_after(key, POD_CHANGE_DELAY),
+        Change::Applied(_) if is_active(pod) => queue.add_after(key, POD_CHANGE_DELAY),
         Change::Applied(_) | Change::Deleted(_) => queue.add(key),
     }
+}
+
+/// Whether a worker starts or runs, so that its state may soon change again.
+fn is_active(pod: &Pod) -> bool {
+    !meta::worker_pod_phase(pod).has_ended() && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// The PVC that a worker fills: its owner. A pod whose image is an image stream has no owner, and is found by its name.

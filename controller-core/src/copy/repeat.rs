@@ -26,7 +26,7 @@ pub fn plan_after_read(
     server: Option<&Pod>,
     now: Timestamp,
 ) -> Plan {
-    if server.is_some_and(|server| meta::pod_phase(server) == PodPhase::Succeeded) {
+    if server.is_some_and(|server| meta::worker_pod_phase(server) == PodPhase::Succeeded) {
         return Plan::default(); // its controller records the end
     }
     let read_at = reader.and_then(ended_at).unwrap_or(Timestamp::MIN);

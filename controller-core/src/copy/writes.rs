@@ -100,7 +100,7 @@ impl CopyTarget<'_> {
 
 /// What follows from the status of the pod that reads the source.
 pub fn plan_report(claim: &PersistentVolumeClaim, pod: &Pod, now: Timestamp) -> Plan {
-    let phase = meta::pod_phase(pod);
+    let phase = meta::worker_pod_phase(pod);
     let waits_for_both = phase.is_waiting() && uses_one_pod(&claim.metadata);
     if waits_for_both && is_hopeless(pod, now) {
         return plan_two_pods(claim, pod);

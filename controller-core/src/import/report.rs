@@ -66,7 +66,7 @@ pub fn is_starting(pod: &Pod, is_young: bool) -> bool {
 pub fn report(pod: &Pod) -> Report {
     let Some(status) = &pod.status else { return Report::default() };
     let containers = status.container_statuses.as_deref().unwrap_or_default();
-    let phase = meta::pod_phase(pod);
+    let phase = meta::worker_pod_phase(pod);
     let scheduled = status.conditions.iter().flatten().find(|condition| {
         condition.type_ == "PodScheduled"
             && condition.status == "False"

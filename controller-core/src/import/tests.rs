@@ -433,6 +433,36 @@ fn pod_without_a_node_is_reported_as_unschedulable() {
 }
 
 #[test]
+fn worker_has_succeeded_once_all_its_containers_have() {
+    let (ended, failed, running) =
+        (ended(0, "Completed", ""), ended(1, "Error", ""), json!({ "running": {} }));
+    let table: [(&str, &[&Value], PodPhase); 8] = [
+        ("Running", &[&ended], PodPhase::Succeeded),
+        ("Running", &[&ended, &ended], PodPhase::Succeeded),
+        ("Running", &[&ended, &running], PodPhase::Running),
+        ("Running", &[&failed], PodPhase::Running),
+        ("Running", &[], PodPhase::Running),
+        ("Failed", &[&ended], PodPhase::Failed),
+        ("Pending", &[&ended], PodPhase::Pending),
+        ("Succeeded", &[&ended], PodPhase::Succeeded),
+    ];
+    for (phase, states, expected) in table {
+        let containers: Vec<_> = states
+            .iter()
+            .map(|state| {
+                json!({
+                    "name": "importer", "image": "", "imageID": "", "ready": false,
+                    "restartCount": 0, "state": state,
+                })
+            })
+            .collect();
+        let status = json!({ "status": { "phase": phase, "containerStatuses": containers } });
+        let pod = serde_json::from_value(status).unwrap();
+        assert_eq!(report(&pod).phase, expected, "{phase}, {states:?}");
+    }
+}
+
+#[test]
 fn completed_pod_is_kept_only_on_request() {
     let done = pod("Succeeded", ended(0, "Completed", "{}"), json!({}));
     let scratch =

@@ -103,7 +103,7 @@ async fn plan_start<'a>(
 /// The PVCs whose importers run. A pod with the labels of an importer counts only where a PVC that is imported into has it.
 fn imports_at_work(engine: &Engine) -> Vec<Key> {
     let is_at_work = |pod: &Pod| {
-        let phase = meta::pod_phase(pod);
+        let phase = meta::worker_pod_phase(pod);
         meta::label(&pod.metadata, labels::COMPONENT) == Some(component::IMPORTER)
             && !phase.has_ended()
     };

@@ -1,7 +1,7 @@
 //! Clones with failed requests, early deletion, a driver that does not clone, or no permission.
 
 use api::annotations::{request, state};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::world::TestCluster;
 use super::super::{places, reasons};
@@ -78,9 +78,10 @@ async fn copy_is_repeated_if_its_upload_server_is_lost_at_its_end() {
             world.work().await;
             world.simulate_cluster(DONE);
             let server = place(&world, false);
-            let server = server.filter(|server| {
-                pod(&world, server).is_some_and(|pod| pod["status"]["phase"] == "Succeeded")
-            });
+            let has_ended = |pod: Value| {
+                pod["status"]["containerStatuses"][0]["state"]["terminated"].is_object()
+            };
+            let server = server.filter(|server| pod(&world, server).is_some_and(has_ended));
             if let Some(server) = server {
                 world.fake.delete(&server);
                 reader = place(&world, true);
@@ -247,7 +248,7 @@ async fn pvc_with_a_forged_source_namespace_is_refused() {
     }
 }
 
-async fn gets_nothing(rights: &Rights, annotations: serde_json::Value) {
+async fn gets_nothing(rights: &Rights, annotations: Value) {
     let fake = cluster("csi-clone", "images", true);
     claim_of_a_source(&fake, "images", "disk", annotations);
     let mut world = rights.controllers(fake, &[]);
