@@ -1,11 +1,11 @@
 //! DataImportCrons in a disconnected cluster: polls fail for a day.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use api::annotations::cron as key;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use testkit::ReservedPort;
 
 use super::golden::{annotate, condition_summary, create_cron, cron, run_until_stable};
 use super::golden_polls::Server;
@@ -59,11 +59,9 @@ async fn expect_quiet_outage(world: &mut TestCluster, marker: &str, case: &str) 
 
 #[tokio::test(start_paused = true)]
 async fn polls_that_fail_for_a_day_record_no_event_and_log_two_lines_each() {
-    // Nothing listens at its port any more.
-    let address = {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().to_string()
-    };
+    // No server of another test gets it.
+    let port = ReservedPort::new();
+    let address = format!("127.0.0.1:{}", port.number());
     let mut world = TestCluster::new("Immediate", true);
     let source = json!({ "http": { "url": format!("http://{address}/a.img") } });
     create_cron(&world, json!({ "schedule": SCHEDULE, "source": source }));
