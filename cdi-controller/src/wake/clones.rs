@@ -8,7 +8,7 @@ use api::v1beta1::DataVolume;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{POD_CHANGE_DELAY, is_active};
+use super::worker;
 use crate::engine::Engine;
 use crate::engine::cache::{Change, key_of, key_of_metadata};
 use crate::engine::index::Term;
@@ -75,18 +75,14 @@ pub(super) fn helper(engine: &Engine, helper: &ObjectMeta) {
 }
 
 /// A pod that prepares a PVC, or one that reads the source of a copy.
-pub(super) fn pod(engine: &Engine, pod: &Pod) {
+pub(super) fn pod(engine: &Engine, change: &Change<Pod>) {
+    let pod = change.object();
     match meta::label(&pod.metadata, labels::COMPONENT) {
         Some(component::POPULATOR_PREP) => helper(engine, &pod.metadata),
         Some(component::CLONE_SOURCE) => {
             let target = meta::annotation(&pod.metadata, state::OWNER_REF);
             if let Some((namespace, name)) = target.and_then(|target| target.split_once('/')) {
-                let (key, copies) = (Key::new(namespace, name), &engine.queues.copies);
-                if is_active(pod) {
-                    copies.add_after(key, POD_CHANGE_DELAY);
-                } else {
-                    copies.add(key);
-                }
+                worker(&engine.queues.copies, Key::new(namespace, name), change);
             }
         }
         _ => {}

@@ -24,7 +24,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::engine::Engine;
 use crate::engine::cache::{Change, key_of};
 use crate::engine::index::Term;
-use crate::engine::queue::Key;
+use crate::engine::queue::{Key, Queue};
 use controller_core::bound::ObservedEvent;
 use controller_core::claim_kind::{
     has_populator_source, is_clone_target, is_import_target, is_upload_target, prime_target,
@@ -165,7 +165,7 @@ fn retry_without_pvc(engine: &Engine, wanted: impl Fn(&DataVolume) -> bool) {
 
 pub(super) fn pod(engine: &Engine, change: &Change<Pod>) {
     let pod = change.object();
-    clones::pod(engine, pod);
+    clones::pod(engine, change);
     let Some(key) = claim_of(engine, pod) else { return };
     let queue = match meta::label(&pod.metadata, labels::COMPONENT) {
         Some(component::IMPORTER) => &engine.queues.imports,
@@ -173,15 +173,18 @@ pub(super) fn pod(engine: &Engine, change: &Change<Pod>) {
         Some(component::FORKLIFT_POPULATOR) => &engine.queues.forklift,
         _ => return,
     };
-    match change {
-        Change::Applied(_) if is_active(pod) => queue.add_after(key, POD_CHANGE_DELAY),
-        Change::Applied(_) | Change::Deleted(_) => queue.add(key),
-    }
+    worker(queue, key, change);
 }
 
-/// Whether a worker starts or runs, so that its state may soon change again.
-fn is_active(pod: &Pod) -> bool {
-    !meta::worker_pod_phase(pod).has_ended() && pod.metadata.deletion_timestamp.is_none()
+/// The PVC `key` of a worker that has changed: at once if that has ended, else after a delay.
+fn worker(queue: &Queue, key: Key, change: &Change<Pod>) {
+    let is_active = |pod: &Pod| {
+        !meta::worker_pod_phase(pod).has_ended() && pod.metadata.deletion_timestamp.is_none()
+    };
+    match change {
+        Change::Applied(pod) if is_active(pod) => queue.add_after(key, POD_CHANGE_DELAY),
+        Change::Applied(_) | Change::Deleted(_) => queue.add(key),
+    }
 }
 
 /// The PVC that a worker fills: its owner. A pod whose image is an image stream has no owner, and is found by its name.
