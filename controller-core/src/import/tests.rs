@@ -234,13 +234,14 @@ fn evicted_worker_is_not_reported_as_running() {
                    waiting until the node reports its end or the pod is deleted";
     let running = json!({ "running": {} });
     let ended = json!({ "terminated": { "exitCode": 0, "message": "{}" } });
+    let (stays, goes) = (PodAction::Keep, PodAction::Delete);
     let table = [
-        ("DeletionByTaintManager", "True", &running, ("false", "PodEvicted", evicted)),
-        ("DeletionByTaintManager", "False", &running, ("true", "Pod is running", "")),
-        ("PreemptionByScheduler", "True", &running, ("true", "Pod is running", "")),
-        ("DeletionByTaintManager", "True", &ended, ("false", "Completed", "")),
+        ("DeletionByTaintManager", "True", &running, ("false", "PodEvicted", evicted), stays),
+        ("DeletionByTaintManager", "False", &running, ("true", "Pod is running", ""), stays),
+        ("PreemptionByScheduler", "True", &running, ("true", "Pod is running", ""), stays),
+        ("DeletionByTaintManager", "True", &ended, ("false", "Completed", ""), goes),
     ];
-    for (cause, status, state, expected) in table {
+    for (cause, status, state, expected, action) in table {
         let mut pod = pod_on_node_2(state);
         let target = json!([{ "type": "DisruptionTarget", "status": status, "reason": cause }]);
         pod.status.as_mut().unwrap().conditions = Some(serde_json::from_value(target).unwrap());
@@ -251,7 +252,7 @@ fn evicted_worker_is_not_reported_as_running() {
             (running.into(), reason.into(), message.into()),
             "{cause} {status} {state}"
         );
-        assert_eq!(plan.pod, PodAction::Keep, "{cause}");
+        assert_eq!(plan.pod, action, "{cause} {status} {state}");
     }
 }
 
