@@ -8,7 +8,10 @@ mod model;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
+use super::opening::IoFeatures;
+use super::unmap::UnmapLimits;
 use super::*;
+use crate::sink::Sink;
 
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
