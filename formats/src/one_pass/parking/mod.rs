@@ -1,9 +1,14 @@
 //! Bytes that were read before their guest address was known: in memory, or in free clusters of the target, those behind
 //! the disk included.
 
+mod tails;
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::ops::Range;
 
+pub(super) use self::tails::tail_start;
 use super::free_clusters::FreeClusters;
 use super::output::Output;
 use super::parked_index::{InTarget, ParkedIndex, ParkedLocation};
@@ -12,9 +17,6 @@ use crate::bytes::is_zero;
 
 /// Bytes loaded from the target at a time.
 const STEP_MAX: u64 = 1 << 20;
-/// Memory for spares, even if there is none for what is parked: thousands of them.
-const SPARES_MIN: usize = 256 << 10;
-const SECTOR: u64 = 512;
 
 /// Why bytes could not be parked.
 #[derive(Debug)]
@@ -137,31 +139,6 @@ impl Parking {
         Ok(())
     }
 
-    /// Keeps a copy of the last sector of the compressed cluster that occupies `range`: another may begin in it, right
-    /// behind its last byte. The end of `bytes` may be missing.
-    pub(super) fn keep_tail(&mut self, range: &Range<u64>, bytes: &[u8]) {
-        let end = range.start + bytes.len() as u64;
-        let parked_until = self.index.last_before(end).map_or(0, |(before, _)| before.end);
-        let start = tail_start(range).max(parked_until);
-        if start < end {
-            let tail = bytes[(start - range.start) as usize..].to_vec();
-            self.index.insert_spare(start, tail, self.spares_max());
-        }
-    }
-
-    /// The bytes from `host` on are going to be parked. A tail that ends there may be the beginning of what continues there,
-    /// and is parked with it.
-    pub(super) fn park_tail(
-        &mut self,
-        host: u64,
-        output: &mut dyn Output,
-    ) -> Result<(), ParkError> {
-        match self.index.take_spare_before(host) {
-            Some((start, tail)) => self.park(start, &tail, None, output),
-            None => Ok(()),
-        }
-    }
-
     /// Takes out the first bytes of `range`: as many as lie in one place, and few enough for memory. If `home` is where
     /// the first of them belongs, they may be there already. `None`: they are not here.
     pub(super) fn claim(
@@ -219,29 +196,6 @@ impl Parking {
             }
         }
         Ok(all)
-    }
-
-    /// Takes out the compressed cluster that occupies `range`. Others may share its first and its last sector: what
-    /// they need stays, and the end of the last sector may be missing. `None`: the cluster is not here.
-    pub(super) fn claim_compressed(
-        &mut self,
-        range: &Range<u64>,
-        output: &mut dyn Output,
-    ) -> Result<Option<Vec<u8>>, ParkError> {
-        let bytes = self.claim_all(range, output)?;
-        let (tail, end) = (tail_start(range), range.start + bytes.len() as u64);
-        if end < tail {
-            return Ok(None);
-        }
-        self.spare_remains(range.start, output)?;
-        let goes_on =
-            matches!(self.index.containing(end), Some((_, location)) if !location.is_spare());
-        if end == range.end && goes_on {
-            self.park(tail, &bytes[(tail - range.start) as usize..], None, output)?;
-        } else {
-            self.keep_tail(range, &bytes);
-        }
-        Ok(Some(bytes))
     }
 
     /// Prepares the range `guest` for the guest's own data: moves what is parked there, and zeroes it.
@@ -342,26 +296,6 @@ impl Parking {
         }
     }
 
-    /// A compressed cluster was taken out from `host` on. If the one before it in the same sector was too, then what is
-    /// left between them is only of use to a third: it becomes a spare.
-    fn spare_remains(&mut self, host: u64, output: &mut dyn Output) -> io::Result<()> {
-        let sector = (host - 1) / SECTOR * SECTOR;
-        if let Some((between, location)) = self.index.last_before(host)
-            && !location.is_spare()
-            && between.start > sector
-            && between.end == host
-            && let Some(Claimed::Bytes(bytes)) = self.claim(&between, None, output)?
-        {
-            self.index.insert_spare(between.start, bytes, self.spares_max());
-        }
-        Ok(())
-    }
-
-    /// Memory for spares: what parked bytes leave.
-    fn spares_max(&self) -> usize {
-        SPARES_MIN.max(self.memory_max.saturating_sub(self.index.memory_used()))
-    }
-
     /// The clusters that a range of the disk touches.
     fn slots(&self, guest: &Range<u64>) -> Range<u64> {
         guest.start / self.cluster_size..guest.end.div_ceil(self.cluster_size)
@@ -378,170 +312,5 @@ fn store(bytes: &[u8], address_end: u64, output: &mut dyn Output) -> io::Result<
     match bytes.len() as u64 {
         0 => Ok(()),
         len => output.store(address_end - len, bytes),
-    }
-}
-
-/// Where in a compressed cluster's range another may begin: behind the first byte of its last sector.
-pub(super) fn tail_start(range: &Range<u64>) -> u64 {
-    range.start.max(range.end.saturating_sub(SECTOR)) + 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Only parking matters here.
-    struct Target(Vec<u8>);
-
-    impl Output for Target {
-        fn plain(&mut self, _: Range<usize>, _: u64) -> io::Result<()> {
-            unreachable!("the parking plan has no such action")
-        }
-        fn compressed(&mut self, _: Range<usize>, _: u64) -> io::Result<()> {
-            unreachable!("the parking plan has no such action")
-        }
-        fn plain_owned(&mut self, _: Vec<u8>, _: u64) -> io::Result<()> {
-            unreachable!("the parking plan has no such action")
-        }
-        fn compressed_owned(&mut self, _: Vec<u8>, _: u64) -> io::Result<()> {
-            unreachable!("the parking plan has no such action")
-        }
-        fn store(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-            self.0[at as usize..][..bytes.len()].copy_from_slice(bytes);
-            Ok(())
-        }
-        fn load(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-            buffer.copy_from_slice(&self.0[at as usize..][..buffer.len()]);
-            Ok(())
-        }
-        fn clear(&mut self, at: u64, len: u64) -> io::Result<()> {
-            self.0[at as usize..][..len as usize].fill(0);
-            Ok(())
-        }
-    }
-
-    const CLUSTER: u64 = 1024;
-
-    /// A disk of eight clusters, and `memory_max` bytes of memory.
-    fn parking(memory_max: usize) -> (Parking, Target) {
-        (Parking::new(8 * CLUSTER, CLUSTER, memory_max), Target(vec![0; 12 * CLUSTER as usize]))
-    }
-
-    /// Every byte different from its neighbours, and none zero.
-    fn bytes(range: &Range<u64>) -> Vec<u8> {
-        range.clone().map(|at| (at % 251) as u8 + 1).collect()
-    }
-
-    /// So many tails that all older spares are forgotten.
-    fn keep_many_tails(parking: &mut Parking) {
-        for number in 1000..2000 {
-            let range = number * CLUSTER..number * CLUSTER + SECTOR;
-            parking.keep_tail(&range, &bytes(&range));
-        }
-    }
-
-    #[test]
-    fn parked_clusters_move_until_the_disk_is_full() {
-        let (mut parking, mut target) = parking(0);
-        let host = 10 * CLUSTER..14 * CLUSTER;
-        parking.park(host.start, &bytes(&host), None, &mut target).unwrap();
-        for guest in (0..8).rev().take(4) {
-            parking.vacate(guest * CLUSTER..(guest + 1) * CLUSTER, &mut target).unwrap();
-            let location = &target.0[(guest * CLUSTER) as usize..][..CLUSTER as usize];
-            assert!(is_zero(location), "vacated");
-        }
-        assert!(matches!(parking.vacate(0..CLUSTER, &mut target), Err(ParkError::Full)));
-    }
-
-    #[test]
-    fn parked_clusters_move_behind_a_full_disk_and_leave_no_trace_there() {
-        let (mut parking, mut target) = parking(0);
-        parking.add_space_behind(&(8 * CLUSTER..12 * CLUSTER));
-        let host = 10 * CLUSTER..14 * CLUSTER;
-        parking.park(host.start, &bytes(&host), None, &mut target).unwrap();
-        for guest in 0..8 {
-            parking.vacate(guest * CLUSTER..(guest + 1) * CLUSTER, &mut target).unwrap();
-        }
-        assert!(is_zero(&target.0[..8 * CLUSTER as usize]), "vacated");
-        let more = parking.park(20 * CLUSTER, &[1], None, &mut target);
-        assert!(matches!(more, Err(ParkError::Full)), "{more:?}");
-        let claimed = host.start..host.start + 2 * CLUSTER;
-        assert_eq!(parking.claim_all(&claimed, &mut target).unwrap(), bytes(&claimed));
-        parking.abandon(&mut target).unwrap();
-        assert!(is_zero(&target.0));
-    }
-
-    #[test]
-    fn a_lower_memory_limit_moves_what_exceeds_it_to_the_target() {
-        for memory_max in [0, 1500, 3000, 9999] {
-            let (mut parking, mut target) = parking(9999);
-            let host = 10 * CLUSTER + 100..14 * CLUSTER;
-            parking.park(host.start, &bytes(&host), None, &mut target).unwrap();
-            assert!(is_zero(&target.0), "all of it is in memory");
-            parking.limit_memory(memory_max, &mut target).unwrap();
-            assert!(parking.index.memory_used() <= memory_max);
-            assert_eq!(is_zero(&target.0), memory_max == 9999);
-            assert_eq!(parking.claim_all(&host, &mut target).unwrap(), bytes(&host));
-        }
-    }
-
-    #[test]
-    fn parked_cluster_is_returned_unchanged() {
-        for memory_max in [0, 1500, 9999] {
-            let (mut parking, mut target) = parking(memory_max);
-            let host = 10 * CLUSTER + 100..13 * CLUSTER + 50;
-            parking.park(host.start, &bytes(&host), None, &mut target).unwrap();
-            let part = 11 * CLUSTER + 7..12 * CLUSTER + 9;
-            assert_eq!(parking.claim_all(&part, &mut target).unwrap(), bytes(&part));
-            assert_eq!(parking.claim(&part, None, &mut target).unwrap(), None);
-            for rest in [host.start..part.start, part.end..host.end] {
-                assert_eq!(parking.claim_all(&rest, &mut target).unwrap(), bytes(&rest));
-            }
-            parking.abandon(&mut target).unwrap();
-            assert!(is_zero(&target.0));
-        }
-    }
-
-    #[test]
-    fn a_cluster_parked_at_home_stays_there() {
-        let (mut parking, mut target) = parking(0);
-        let host = 10 * CLUSTER..13 * CLUSTER;
-        parking.park(host.start, &bytes(&host), Some(2 * CLUSTER), &mut target).unwrap();
-        let claimed = parking.claim(&host, Some(2 * CLUSTER), &mut target).unwrap();
-        assert_eq!(claimed, Some(Claimed::InPlace(3 * CLUSTER)));
-        parking.abandon(&mut target).unwrap();
-        assert_eq!(target.0[2 * CLUSTER as usize..5 * CLUSTER as usize], bytes(&host));
-    }
-
-    #[test]
-    fn the_beginning_of_an_unknown_cluster_in_a_known_ones_last_sector_is_parked_with_it() {
-        let (mut parking, mut target) = parking(0);
-        let (known, unknown) = (4 * CLUSTER..4 * CLUSTER + SECTOR, 4 * CLUSTER + 300..5 * CLUSTER);
-        parking.keep_tail(&known, &bytes(&known));
-        parking.park_tail(known.end, &mut target).unwrap();
-        let rest = known.end..5 * CLUSTER;
-        parking.park(rest.start, &bytes(&rest), None, &mut target).unwrap();
-        keep_many_tails(&mut parking);
-        let claimed = parking.claim_compressed(&unknown, &mut target).unwrap();
-        assert_eq!(claimed, Some(bytes(&unknown)));
-    }
-
-    #[test]
-    fn unknown_clusters_in_one_sector_are_taken_out_in_any_order() {
-        let parts = [4096..4608, 4300..5632, 5130..6144];
-        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-            let (mut parking, mut target) = parking(0);
-            let whole = parts[0].start..parts[2].end;
-            parking.park(whole.start, &bytes(&whole), None, &mut target).unwrap();
-            for index in order {
-                let range = &parts[index];
-                let claimed = parking.claim_compressed(range, &mut target).unwrap().unwrap();
-                // Of the last sector only what no other has taken.
-                assert!(bytes(range).starts_with(&claimed));
-                let next = parts.get(index + 1).map_or(range.end, |next| next.start);
-                assert!(range.start + claimed.len() as u64 >= next, "{order:?}, {range:?}");
-                keep_many_tails(&mut parking);
-            }
-        }
     }
 }
