@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, dead_code)] // helpers of tests, of which each target uses some
 
+pub mod authorization;
 pub mod platforms;
 pub mod typed;
 
