@@ -81,12 +81,12 @@ pub const NODE: Group = Group {
     )],
 };
 
-/// What users upload disks with.
+/// What users upload disks with. Built as the other programs of its module are, with which it shares most packages.
 pub const VIRTCTL: Group = Group {
     name: "virtctl",
-    module: "virtctl",
+    module: "kubevirt",
     programs: &[("virtctl", "kubevirt.io/kubevirt/cmd/virtctl")],
-    cgo_tags: None,
+    cgo_tags: Some("libvirt_dlopen"),
     data: &[],
 };
 
