@@ -91,16 +91,7 @@ impl Running {
 
     /// The memory that it has had resident so far, in bytes.
     pub fn peak_rss(&self) -> u64 {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
-        // A process between fork and exec still shows this one's memory.
-        let own_name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-        if status.lines().next().is_some_and(|line| line.ends_with(own_name.trim())) {
-            return 0;
-        }
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
-        kib.unwrap_or(0) << 10
+        peak_rss_of(self.pid())
     }
 
     /// Kills it at once, as a lost node would, and waits for its end.
@@ -170,6 +161,21 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
     Running::start(command).wait(limit)
 }
 
+/// As [`Running::peak_rss`], of a process or thread: 0 as long as it executes this program. A process that is about to execute
+/// another one still has the memory of this one, and the name of the thread that started it.
+fn peak_rss_of(id: u32) -> u64 {
+    let program = |of: &str| std::fs::read_link(format!("/proc/{of}/exe")).ok();
+    // Before the status: later it executes the same one, or none.
+    let executed = program(&id.to_string());
+    if executed.is_none() || executed == program("self") {
+        return 0;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
 fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -197,6 +203,18 @@ mod tests {
         );
         assert!((1..64 << 20).contains(&finished.peak_rss), "{}", finished.peak_rss);
         assert_eq!(finished.expect_refusal(), "err\n");
+    }
+
+    #[test]
+    fn memory_before_a_program_is_executed_does_not_count() {
+        // What a process between vfork and exec is: the memory of this one, with the name of a thread.
+        let thread = std::thread::Builder::new().name("another name".to_owned());
+        let peak = thread.spawn(|| {
+            let link = std::fs::read_link("/proc/thread-self").unwrap();
+            let id = link.file_name().unwrap().to_str().unwrap();
+            peak_rss_of(id.parse().unwrap())
+        });
+        assert_eq!(peak.unwrap().join().unwrap(), 0);
     }
 
     #[test]
