@@ -21,7 +21,7 @@ const DURATION: Duration = Duration::from_secs(15);
 /// A leader that could not renew its lease for this time stops. Shorter than [`DURATION`], so that two never lead.
 const DEADLINE: Duration = Duration::from_secs(10);
 const RENEWAL: Duration = Duration::from_secs(3);
-/// Time limit of one renewal: a second one, over another connection, ends before the [`DEADLINE`] too.
+/// Time limit of one attempt: a second renewal, over another connection, ends before the [`DEADLINE`] too.
 const ATTEMPT_MAX: Duration = Duration::from_secs(4);
 /// Between two failed renewals.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -53,18 +53,7 @@ impl Election {
 
     /// Waits until this process leads.
     pub async fn win(&mut self) {
-        loop {
-            let begin = Instant::now();
-            match self.attempt().await {
-                Ok(true) => {
-                    self.renewed_at = begin;
-                    return;
-                }
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::warn!("cannot take part in the leader election: {}", chain(&error));
-                }
-            }
+        while self.attempt_until(Instant::now() + ATTEMPT_MAX).await != Some(true) {
             sleep(RETRY).await;
         }
     }
@@ -83,23 +72,12 @@ impl Election {
         loop {
             let lost_at = self.renewed_at + DEADLINE;
             sleep_until(next.min(lost_at)).await;
-            let begin = Instant::now();
-            match timeout_at(lost_at.min(begin + ATTEMPT_MAX), self.attempt()).await {
-                Ok(Ok(true)) => {
-                    self.renewed_at = begin;
-                    next = begin + RENEWAL;
-                    continue;
-                }
-                Ok(Ok(false)) => return,
-                Ok(Err(error)) => {
-                    tracing::warn!("cannot renew the leader-election lease: {}", chain(&error));
-                }
-                Err(_) => tracing::warn!("cannot renew the leader-election lease: no response"),
-            }
-            if Instant::now() >= lost_at {
-                return;
-            }
-            next = Instant::now() + PAUSE;
+            next = match self.attempt_until(lost_at).await {
+                Some(true) => self.renewed_at + RENEWAL,
+                Some(false) => return,
+                None if Instant::now() >= lost_at => return,
+                None => Instant::now() + PAUSE,
+            };
         }
     }
 
@@ -114,6 +92,23 @@ impl Election {
         spec.lease_duration_seconds = Some(1);
         // If this fails, the lease ends by itself.
         let _ = self.api.replace(&self.candidate.name, &PostParams::default(), &lease).await;
+    }
+
+    /// Whether this process leads, as of the beginning of the attempt. `None`: the attempt failed, or did not end in time.
+    async fn attempt_until(&mut self, end: Instant) -> Option<bool> {
+        let begin = Instant::now();
+        let cause = match timeout_at(end.min(begin + ATTEMPT_MAX), self.attempt()).await {
+            Ok(Ok(leads)) => {
+                if leads {
+                    self.renewed_at = begin;
+                }
+                return Some(leads);
+            }
+            Ok(Err(error)) => chain(&error),
+            Err(_) => "no response".to_owned(),
+        };
+        tracing::warn!("cannot acquire or renew the leader-election lease: {cause}");
+        None
     }
 
     /// Takes or renews the lease, if no other process holds it.

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
 use super::DURATION;
 
-/// One process's part in an election.
+/// Who asks for which lease.
 #[derive(Clone)]
 pub struct Candidate {
     /// Of the Lease.

@@ -163,6 +163,17 @@ async fn lease_survives_failures_until_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lost_request_delays_a_candidate_by_seconds() {
+    let api = LeaseApi::default();
+    api.fail(Fault::NoResponse, 1);
+    let mut candidate = api.election("me");
+    let begin = Instant::now();
+    candidate.win().await;
+    assert_eq!(begin.elapsed(), ATTEMPT_MAX + RETRY);
+    assert_eq!(lost_after(&candidate).await, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn lease_that_another_process_has_taken_is_lost() {
     let api = LeaseApi::default();
     let leader = api.leader().await;
