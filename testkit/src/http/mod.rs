@@ -139,8 +139,17 @@ impl FaultServer {
 
     /// Removes all faults: from the next request on the server behaves, and a body that stalls is ended.
     pub fn heal(&self) {
+        self.set_rules(Vec::new());
+    }
+
+    /// Replaces all faults by one that affects every request from the next one on; a body that stalls is ended.
+    pub fn fail_with(&self, fault: Fault) {
+        self.set_rules(vec![Arc::new(Rule { when: When::Always, fault })]);
+    }
+
+    fn set_rules(&self, rules: Vec<Arc<Rule>>) {
         let mut state = self.shared.lock();
-        state.rules.clear();
+        state.rules = rules;
         for connection in state.connections.drain(..) {
             // The client may have closed it already.
             let _ = connection.shutdown(Shutdown::Both);

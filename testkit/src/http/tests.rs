@@ -79,6 +79,19 @@ fn stalled_response_is_observed_and_continues_after_heal() {
 }
 
 #[test]
+fn fault_replaces_those_before() {
+    let image = pattern(100_000);
+    let server = FaultServer::in_memory(&image).always(Fault::StallAfter(1000));
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| get(&server, "").1);
+        server.wait_for_stall(Duration::from_secs(30));
+        server.fail_with(Fault::CloseAt(60_000));
+        assert_eq!(client.join().unwrap(), image[..1000]);
+    });
+    assert_eq!(get(&server, "").1, image[..60_000]);
+}
+
+#[test]
 fn access_is_checked() {
     let server =
         FaultServer::in_memory(b"secret").always(Fault::BasicAuth("me".into(), "pass".into()));

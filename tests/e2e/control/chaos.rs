@@ -131,10 +131,13 @@ fn oom_killed_worker_is_reported_and_replaced() {
         let pod = worker(&test).await?;
         server.wait_for_stall(PATIENCE);
         test.chaos().starve(&pod.uid().context("a pod has a uid")?)?;
-        server.heal();
-        test.succeeded("disk").await?;
+        // The kernel kills it on the way. The kubelet starts its container again, which must not have succeeded before the
+        // controller has seen that.
+        server.fail_with(Fault::StallAt(image.len() as u64 - MIB));
         let message = test.event_message("disk", "OOMKilled").await?;
         ensure!(message.contains("out of memory"), "{message}");
+        server.heal();
+        test.succeeded("disk").await?;
         test.holds("disk", &image).await?;
         test.only_these_are_left(&["disk"]).await
     });
