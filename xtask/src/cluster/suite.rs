@@ -1,5 +1,6 @@
-//! The tests of the cluster: in three clusters, two of them at the same time, and once more each one that failed.
+//! The tests of the cluster: in three clusters, two of them at the same time, and once more those that failed.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Instant;
 use std::{env, fs};
@@ -177,7 +178,7 @@ fn in_cluster_of(up: &[&str], tests: impl FnOnce() -> Result<()>) -> Result<()> 
     Ok(())
 }
 
-/// Runs test programs of `tests/e2e`, and each test that failed once more by itself.
+/// Runs test programs of `tests/e2e`, and the tests that failed once more.
 fn run_programs(layer: &str, programs: &[&str], report: &mut Report) -> Result<()> {
     let begin = Instant::now();
     let mut command = cargo_test();
@@ -189,18 +190,16 @@ fn run_programs(layer: &str, programs: &[&str], report: &mut Report) -> Result<(
         return Ok(());
     }
     let failed = repeatable(&output).with_context(|| format!("{layer}: {status}"))?;
-    let mut failed_again = Vec::new();
+    let failed_again = repeat(&failed)?;
     for test in failed {
-        if passes_alone(&test)? {
+        if !failed_again.contains(&test.name) {
             report.add_flaky(FlakyTest::keep(test)?);
-        } else {
-            failed_again.push(format!("{} {}", test.program, test.name));
         }
     }
     if failed_again.is_empty() {
         return Ok(());
     }
-    bail!("failed, and once more alone:\n  {}", failed_again.join("\n  "))
+    bail!("failed, and once more without the others:\n  {}", failed_again.join("\n  "))
 }
 
 /// The failed tests, if they explain why the command failed and are few.
@@ -216,12 +215,20 @@ fn repeatable(output: &TestOutput) -> Result<Vec<FailedTest>> {
     }
 }
 
-fn passes_alone(test: &FailedTest) -> Result<bool> {
-    shell::headline(&format!("{} {} failed: once more, alone", test.program, test.name));
+/// Runs these tests once more, without the others but together, since one may take minutes: the names of those that failed again.
+fn repeat(failed: &[FailedTest]) -> Result<Vec<String>> {
+    let names: Vec<_> = failed.iter().map(|test| test.name.as_str()).collect();
+    shell::headline(&format!("failed, now once more without the others: {}", names.join(", ")));
+    let programs: BTreeSet<_> = failed.iter().map(|test| test.program.as_str()).collect();
     let mut command = cargo_test();
-    command.args(["--test", &test.program, "--", "--exact", &test.name]);
-    let (status, output) = run_watched(&mut command);
-    let status = status?;
+    command.arg("--no-fail-fast").args(programs.iter().flat_map(|name| ["--test", name]));
+    command.args(["--", "--exact"]).args(&names);
+    let (status, output) = run_watched(command.env("RUST_TEST_THREADS", THREADS));
+    let (status, failed_again) = (status?, output.failed());
     // A name that is not found would be a success without a test.
-    Ok(status.success() && output.passed() == 1)
+    let repeated = usize::try_from(output.passed())? + failed_again.len();
+    if repeated < failed.len() || status.success() != failed_again.is_empty() {
+        bail!("{repeated} of {} failed tests were repeated: {status}", failed.len());
+    }
+    Ok(failed_again.into_iter().map(|test| test.name).collect())
 }

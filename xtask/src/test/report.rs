@@ -36,7 +36,7 @@ struct Skipped {
     test: String,
 }
 
-/// A test of the cluster that failed and then passed alone.
+/// A test of the cluster that failed and then passed.
 pub struct FlakyTest {
     test: FailedTest,
     /// The file with what it printed when it failed.
@@ -124,9 +124,7 @@ impl Report {
         for FlakyTest { test, file } in &self.flaky {
             let (program, name) = (&test.program, &test.name);
             let output = file.display();
-            eprintln!(
-                "FLAKY {program} {name}: failed, then passed alone; its first output: {output}"
-            );
+            eprintln!("FLAKY {program} {name}: failed, then passed; its first output: {output}");
         }
         for line in &self.lines_of_others {
             eprintln!("{line}");
