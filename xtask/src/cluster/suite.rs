@@ -1,7 +1,7 @@
 //! The tests of the cluster: in three clusters, two of them at the same time, and once more those that failed.
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Instant;
 use std::{env, fs};
 
@@ -181,9 +181,7 @@ fn in_cluster_of(up: &[&str], tests: impl FnOnce() -> Result<()>) -> Result<()> 
 /// Runs test programs of `tests/e2e`, and the tests that failed once more.
 fn run_programs(layer: &str, programs: &[&str], report: &mut Report) -> Result<()> {
     let begin = Instant::now();
-    let mut command = cargo_test();
-    command.arg("--no-fail-fast").args(programs.iter().flat_map(|name| ["--test", name]));
-    let (status, output) = run_watched(command.env("RUST_TEST_THREADS", THREADS));
+    let (status, output) = run_tests(programs, &[]);
     report.add_tests(layer, begin.elapsed(), &output);
     let status = status?;
     if status.success() {
@@ -192,14 +190,26 @@ fn run_programs(layer: &str, programs: &[&str], report: &mut Report) -> Result<(
     let failed = repeatable(&output).with_context(|| format!("{layer}: {status}"))?;
     let failed_again = repeat(&failed)?;
     for test in failed {
-        if !failed_again.contains(&test.name) {
+        if !failed_again.iter().any(|again| again.is_run_of(&test)) {
             report.add_flaky(FlakyTest::keep(test)?);
         }
     }
     if failed_again.is_empty() {
         return Ok(());
     }
-    bail!("failed, and once more without the others:\n  {}", failed_again.join("\n  "))
+    let names = failed_again.iter().map(|test| format!("{} {}", test.program, test.name));
+    let names: Vec<_> = names.collect();
+    bail!("failed, and once more without the others:\n  {}", names.join("\n  "))
+}
+
+/// Runs all tests of these programs, or those with these names alone.
+fn run_tests(programs: &[&str], names: &[&str]) -> (Result<ExitStatus>, TestOutput) {
+    let mut command = cargo_test();
+    command.arg("--no-fail-fast").args(programs.iter().flat_map(|name| ["--test", name]));
+    if !names.is_empty() {
+        command.args(["--", "--exact"]).args(names);
+    }
+    run_watched(command.env("RUST_TEST_THREADS", THREADS))
 }
 
 /// The failed tests, if they explain why the command failed and are few.
@@ -215,20 +225,18 @@ fn repeatable(output: &TestOutput) -> Result<Vec<FailedTest>> {
     }
 }
 
-/// Runs these tests once more, without the others but together, since one may take minutes: the names of those that failed again.
-fn repeat(failed: &[FailedTest]) -> Result<Vec<String>> {
+/// Runs these tests once more, without the others but together, since one may take minutes. Returns those that fail again.
+fn repeat(failed: &[FailedTest]) -> Result<Vec<FailedTest>> {
     let names: Vec<_> = failed.iter().map(|test| test.name.as_str()).collect();
     shell::headline(&format!("failed, now once more without the others: {}", names.join(", ")));
     let programs: BTreeSet<_> = failed.iter().map(|test| test.program.as_str()).collect();
-    let mut command = cargo_test();
-    command.arg("--no-fail-fast").args(programs.iter().flat_map(|name| ["--test", name]));
-    command.args(["--", "--exact"]).args(&names);
-    let (status, output) = run_watched(command.env("RUST_TEST_THREADS", THREADS));
+    let programs: Vec<_> = programs.into_iter().collect();
+    let (status, output) = run_tests(&programs, &names);
     let (status, failed_again) = (status?, output.failed());
     // A name that is not found would be a success without a test.
     let repeated = usize::try_from(output.passed())? + failed_again.len();
     if repeated < failed.len() || status.success() != failed_again.is_empty() {
         bail!("{repeated} of {} failed tests were repeated: {status}", failed.len());
     }
-    Ok(failed_again.into_iter().map(|test| test.name).collect())
+    Ok(failed_again)
 }

@@ -35,6 +35,13 @@ pub struct FailedTest {
     pub output: String,
 }
 
+impl FailedTest {
+    /// Whether both are runs of one test.
+    pub fn is_run_of(&self, other: &Self) -> bool {
+        (&self.program, &self.name) == (&other.program, &other.name)
+    }
+}
+
 impl TestOutput {
     /// Takes one more line.
     pub fn read(&mut self, line: &str) {
