@@ -1,9 +1,10 @@
 //! A server that receives snappy and extent streams, and interrupts them on demand.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::time::Duration;
+use std::{fs, thread};
 
 use clonestream::extents::{DATA_MAX, Entry, ExtentReader, Frame};
 use clonestream::offer::{self, SourceIdentity, StreamOffer, StreamPosition};
@@ -186,7 +187,30 @@ fn answer(
     let stream = stream.get_mut();
     write!(stream, "HTTP/1.1 {status} Status\r\n{headers}Content-Length: 3\r\n\r\nso.")?;
     stream.conn.send_close_notify();
-    stream.flush()
+    stream.flush()?;
+    wait_for_acknowledgement(&stream.sock)
+}
+
+/// Waits until the client's kernel has all that was sent. Closing a socket whose input was not read resets the connection,
+/// and what was not sent by then, such as a small segment held back by Nagle's algorithm, is lost.
+///
+/// Source: `tx_queue` in proc(5), `/proc/net/tcp`.
+fn wait_for_acknowledgement(socket: &TcpStream) -> io::Result<()> {
+    let hex = |address: SocketAddr| match address {
+        SocketAddr::V4(v4) => {
+            format!("{:08X}:{:04X}", u32::from_ne_bytes(v4.ip().octets()), v4.port())
+        }
+        SocketAddr::V6(_) => unreachable!("the server listens on an IPv4 address"),
+    };
+    let (local, peer) = (hex(socket.local_addr()?), hex(socket.peer_addr()?));
+    let is_waiting = |line: &str| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        fields.get(1..3) == Some(&[&local, &peer]) && !fields[4].starts_with("00000000:")
+    };
+    while fs::read_to_string("/proc/net/tcp")?.lines().any(is_waiting) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// As a receiver does that writes and syncs: what was unpacked is durable.
