@@ -16,13 +16,16 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use self::step::{Candidate, LeaseStep, step};
 use crate::chain;
 
-/// A leader that has not renewed its lease for this time can be replaced.
-const DURATION: Duration = Duration::from_secs(15);
-/// A leader that could not renew its lease for this time stops. Shorter than [`DURATION`], so that two never lead.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// A leader that has not renewed its lease for this time can be replaced. Only a pod that is lost without a signal is replaced
+/// so late: a process that stops resigns, and one that crashes is succeeded by the next one of its container at once.
+const DURATION: Duration = Duration::from_secs(40);
+/// A leader that could not renew its lease for this time stops. Shorter than [`DURATION`], so that two never lead, and longer
+/// than an API server with too little CPU time has been seen not to respond: a leader that stops loses the events that it has not
+/// sent, and lists all objects again.
+const DEADLINE: Duration = Duration::from_secs(30);
 const RENEWAL: Duration = Duration::from_secs(3);
-/// Time limit of one attempt: a second renewal, over another connection, ends before the [`DEADLINE`] too.
-const ATTEMPT_MAX: Duration = Duration::from_secs(4);
+/// Time limit of one attempt: two more renewals, over other connections, begin before the [`DEADLINE`] too.
+const ATTEMPT_MAX: Duration = Duration::from_secs(9);
 /// Between two failed renewals.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Between two attempts to win.

@@ -149,11 +149,11 @@ async fn leader_renews_its_lease_by_one_request_every_three_seconds() {
 #[tokio::test(start_paused = true)]
 async fn lease_survives_failures_until_the_deadline() {
     for (fault, requests, expected) in [
-        (Fault::NoResponse, 1, None),
-        (Fault::NoResponse, 2, Some(10)),
+        (Fault::NoResponse, 2, None),
+        (Fault::NoResponse, 3, Some(30)),
         (Fault::ResponseLost, 1, None),
-        (Fault::Refused, 10, None),
-        (Fault::Refused, 99, Some(10)),
+        (Fault::Refused, 50, None),
+        (Fault::Refused, 99, Some(30)),
     ] {
         let api = LeaseApi::default();
         let leader = api.leader().await;

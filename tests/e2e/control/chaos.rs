@@ -28,8 +28,8 @@ const DEATHS: usize = 3;
 /// A delay after which a controller is busy; it is synchronized with no state.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// Longer than the lease duration.
-const SILENCE: Duration = Duration::from_secs(12);
+/// A controller that cannot renew its lease for 30 s ends.
+const SILENCE: Duration = Duration::from_secs(32);
 
 /// Waits until the pod of a device has noted something in its journal.
 async fn journal(test: &Test, pod_uid: &str) -> Result<()> {
