@@ -37,29 +37,29 @@ pub async fn namespace(client: &Client, namespace: &str) {
     programs(client, namespace).await;
 }
 
-/// The lines of the logs of the installed programs that name the namespace or report an error, and how a program ended that was
-/// restarted: a test that has not restarted it does not expect that.
+/// The lines of the logs of the installed programs that name the namespace or report an error.
 async fn programs(client: &Client, namespace: &str) {
     let pods = Api::<Pod>::namespaced(client.clone(), crate::NAMESPACE);
     for pod in list::<Pod>(client, crate::NAMESPACE).await.unwrap_or_default() {
         let name = pod.name_any();
-        for container in
-            pod.status.into_iter().flat_map(|status| status.container_statuses).flatten()
-        {
-            if container.restart_count == 0 {
-                continue;
-            }
-            let (count, last) = (container.restart_count, &container.last_state);
-            let previous =
-                LogParams { previous: true, tail_lines: Some(LINES), ..LogParams::default() };
-            let text = pods.logs(&name, &previous).await.unwrap_or_else(|error| error.to_string());
-            eprintln!("{name} was restarted {count} times: {last:?}; its log before:\n{text}");
-        }
+        restarts(&pods, &pod).await;
         let text = pods.logs(&name, &LogParams::default()).await.unwrap_or_default();
         let matters = |line: &&str| line.contains(namespace) || line.contains("rror");
         let lines: Vec<_> = text.lines().filter(matters).collect();
         let from = lines.len().saturating_sub(LINES as usize);
         eprintln!("log of {name}, as far as it matters:\n{}", lines[from..].join("\n"));
+    }
+}
+
+/// How a program ended that was restarted: a test that has not restarted it does not expect that.
+async fn restarts(pods: &Api<Pod>, pod: &Pod) {
+    let name = pod.name_any();
+    let previous = LogParams { previous: true, tail_lines: Some(LINES), ..LogParams::default() };
+    let containers = pod.status.iter().flat_map(|status| &status.container_statuses).flatten();
+    for container in containers.filter(|container| container.restart_count > 0) {
+        let (count, last) = (container.restart_count, &container.last_state);
+        let text = pods.logs(&name, &previous).await.unwrap_or_else(|error| error.to_string());
+        eprintln!("{name} was restarted {count} times: {last:?}; its log before:\n{text}");
     }
 }
 
